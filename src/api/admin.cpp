@@ -91,6 +91,30 @@ struct MemberBody {
 
 }  // namespace
 
+namespace {
+
+// What the caller may do with this token: everywhere, and in projects that the caller is a member
+// of. So clients show what works, whatever the caller's role is called.
+void add_permissions(const Call& call, Json& you) {
+  Json everywhere = Json::array(), in_projects = Json::object();
+  for (const control::PermissionInfo& each : control::permission_table())
+    if (call.may(each.permission))
+      everywhere.push(enum_name(each.permission));
+  for (const auto& [id, project] : call.host.state().projects) {
+    if (!project.members.contains(call.principal.name))
+      continue;
+    Json here = Json::array();
+    for (const control::PermissionInfo& each : control::permission_table())
+      if (each.of_project && call.may(each.permission, id))
+        here.push(enum_name(each.permission));
+    in_projects.set(project.name, std::move(here));
+  }
+  you.set("permissions", std::move(everywhere));
+  you.set("permissions_in", std::move(in_projects));
+}
+
+}  // namespace
+
 void status(CallPtr call) {
   const auto& state = call->host.state();
   Json document = call->host.about();
@@ -135,6 +159,7 @@ void status(CallPtr call) {
   Json you = Json::object({{"user", call->principal.name},
                            {"role", call->principal.role},
                            {"scope", enum_name(call->principal.scope)}});
+  add_permissions(*call, you);
   if (const auto project = state.projects.find(call->principal.project);
       project != state.projects.end())
     you.set("project", project->second.name);

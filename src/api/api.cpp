@@ -62,7 +62,8 @@ void agent(CallPtr call) {
                                          .queue_bytes_max = 64 << 20});
   if (!socket)
     return call->fail(socket.error());
-  call->host.adopt_agent(std::move(*socket), call->request().peer, call->principal.token);
+  call->host.adopt_agent(std::move(*socket), call->request().peer, call->principal.token,
+                         [call] { return call->certified().has_value(); });
 }
 
 // The dashboard, the state of the head, streams and history of the whole installation.
@@ -257,6 +258,10 @@ const Route machine_routes[] = {
     {{Method::get, "/v1/gateway", Need::gateway, head_control}, endpoints::gateway},
     {{Method::get, "/v1/agent", Need::node, {}}, agent},
     {{Method::post, "/v1/join", Need::join, {}}, fleet::join},
+    {{Method::post, "/v1/certificate", Need::machine, {}}, certificates::issue},
+    {{Method::post, "/v1/agent/key", Need::node, {}}, certificates::replace_key},
+    {{Method::get, "/v1/authority", Need::look, {}}, certificates::authority},
+    {{Method::post, "/v1/authority/rotate", Need::full, head_control}, certificates::rotate},
     {{Method::post, "/v1/fabric/check", Need::full, nodes_drain}, fabric::check},
     {{Method::get, "/v1/pools", Need::look, {}}, fleet::pools},
     {{Method::post, "/v1/pools", Need::full, pools_change, Adds::work}, fleet::add_pool},
@@ -461,7 +466,12 @@ Api::~Api() = default;
 
 void Api::begin(WallTime now) {
   impl_->signatures.begin(now);
+  impl_->sign_ins.load_uses();
   impl_->sign_ins.begin_checks();
+}
+
+void Api::end() {
+  impl_->sign_ins.save_uses();
 }
 
 void Api::handle(std::shared_ptr<net::Exchange> exchange) {

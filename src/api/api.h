@@ -34,6 +34,7 @@ class Api {
   ~Api();
   // Once, when the head begins to serve: signatures of nodes from before are not accepted.
   void begin(WallTime now);
+  void end();  // the head has stopped and still has its state
   void handle(std::shared_ptr<net::Exchange> exchange);
   // Of a request's head, before its body is read: who sends it, and whether its body may come.
   // Without a valid token it may have few bytes, and only on routes that need none.

@@ -83,6 +83,7 @@ Status Call::still_allowed() {
 
 Status Call::allowed_now() const {
   BILLOW_TRY_VOID(allowed(principal, need));
+  BILLOW_TRY_VOID(certified());
   return control::permitted(host.state(), principal, permissions);
 }
 

@@ -47,6 +47,10 @@ struct Call {
   }
   // Whether the token and the role allow the route.
   Status allowed_now() const;
+  // Whether a node or gateway has shown the certificate that this head asks for, and it is valid.
+  Status certified() const {
+    return host.check_certificate(principal, *exchange, need == Need::machine);
+  }
   // Checks the token again, for streams that stay open: an error if it was revoked, has expired or
   // no longer allows the route.
   Status still_allowed();
@@ -326,6 +330,12 @@ void check_backend(CallPtr call);
 // Whether the project may refer to it: "BACKEND:PATH#KEY".
 Status may_refer(const Call& call, const Project& project, const std::string& reference);
 }  // namespace secrets
+namespace certificates {
+void issue(CallPtr call);
+void replace_key(CallPtr call);
+void authority(CallPtr call);
+void rotate(CallPtr call);
+}  // namespace certificates
 namespace fabric {
 void check(CallPtr call);
 }  // namespace fabric

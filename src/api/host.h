@@ -63,9 +63,11 @@ class Host {
   virtual std::unique_ptr<net::Subscription> watch_events(std::function<void(const Event&)> fn) = 0;
 
   // ---- agents
+  // `certified` says whether the connection's certificate is valid still.
   virtual void adopt_agent(std::shared_ptr<net::WebSocket> socket,
                            std::string peer,
-                           TokenId credential) = 0;
+                           TokenId credential,
+                           std::function<bool()> certified) = 0;
   virtual bool send(NodeId node,
                     const wire::agent_v1::ToAgent& message,
                     std::string_view blob = {}) = 0;
@@ -152,6 +154,22 @@ class Host {
   // HTTP, or a certificate was given).
   virtual std::string authority() const = 0;
   virtual std::string authority_fingerprint() const = 0;
+  // Whether a node's or gateway's request came with the certificate that it needs; none if it asks
+  // for one.
+  virtual Status check_certificate(const control::Principal&, net::Exchange&, bool) const {
+    return {};
+  }
+  virtual Result<Json> issue_certificate(const control::Principal&, const std::string&) {
+    return fail(Code::conflict, "this head does not use TLS");
+  }
+  // The head's authority, and its replacement in two steps.
+  enum class NewAuthority { announce, change_over, change_over_at_once };
+  virtual Json authority_document() const { return Json::object({{"tls", false}}); }
+  virtual Result<Json> rotate_authority(NewAuthority) {
+    return fail(Code::conflict, "this head does not use TLS and has no authority");
+  }
+  // Where to keep when tokens were last used; empty: nowhere.
+  virtual std::string last_uses_file() const { return ""; }
   virtual Json about() const = 0;  // version, addresses, pid, data directory, …
   virtual void shutdown(bool stop_jobs) = 0;
 };

@@ -42,6 +42,10 @@ Status allowed(const control::Principal& who, Need need) {
                              "use your own token, or create one: billow token create NAME");
     case Need::files:
       return who.scope == TokenScope::node ? Status{} : allowed(who, Need::work);
+    case Need::machine:
+      return who.scope == TokenScope::node || who.scope == TokenScope::gateway
+                 ? Status{}
+                 : forbidden("only nodes and gateways get certificates");
     case Need::gateway:
       return who.scope == TokenScope::gateway || allowed(who, Need::full)
                  ? Status{}

@@ -18,6 +18,7 @@ enum class Need {
   join,     // a join token
   files,    // like work, and nodes
   gateway,  // a gateway's token, or a full token
+  machine,  // an agent's credential or a gateway's token, with or without a certificate
 };
 
 // Whether a route adds something, which is refused while the disk is full. Requests that end, free

@@ -181,8 +181,9 @@ struct GatewayOptions {
   std::string data_dir;
   std::string head;  // unix:…, http://…; empty: only the endpoints in `serve`
   std::string token_path;
-  net::TlsClientOptions head_tls;  // how to verify an https:// head
-  std::string region;              // of the replicas it controls
+  net::TlsClientOptions head_tls;       // how to verify an https:// head
+  std::string client_cert, client_key;  // to show it; empty: the head issues one
+  std::string region;                   // of the replicas it controls
   std::string advertise;
   std::vector<std::string> webhook_hosts;
   std::string otlp;

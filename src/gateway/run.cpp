@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "gateway/gateway.h"
 #include "gateway/messages.h"
+#include "net/http/certificate_keeper.h"
 
 namespace billow::gateway {
 namespace {
@@ -21,20 +22,29 @@ constexpr Duration drain_patience = seconds(20), leave_patience = seconds(5);
 // down are lost; their senders repeat them if they still matter.
 class Line final : public HeadLink {
  public:
-  Line(net::Loop& loop,
-       Gateway& gateway,
-       std::unique_ptr<net::HttpClient> client,
-       net::Endpoint head,
-       std::string token_path,
-       std::string region)
-      : loop_(loop),
-        gateway_(gateway),
-        client_(std::move(client)),
-        head_(std::move(head)),
-        token_path_(std::move(token_path)),
-        region_(std::move(region)) {
-    dial();
-    figures_timer_ = loop.every(figures_period, [this] { say(gateway_.figures()); });
+  static Result<std::unique_ptr<Line>> open(net::Loop& loop,
+                                            Gateway& gateway,
+                                            const GatewayOptions& options) {
+    std::unique_ptr<Line> line(new Line(loop, gateway, options));
+    line->head_ = BILLOW_TRY(net::parse_endpoint(options.head));
+    line->certificate_ = BILLOW_TRY(net::CertificateKeeper::create(
+        loop,
+        {.place = {.file =
+                       options.data_dir.empty() ? "" : options.data_dir + "/head-certificate.pem",
+                   .trust = options.head_tls,
+                   .own_cert = options.client_cert,
+                   .own_key = options.client_key},
+         .credential = std::make_shared<net::NodeCredential>(options.token_path),
+         .name = "gateway",
+         .head = [at = line.get()] { return at->head_; },
+         .changed =
+             [at = line.get()] {
+               at->stale_ = true;
+             }}));
+    line->dial();
+    line->figures_timer_ =
+        loop.every(figures_period, [at = line.get()] { at->say(at->gateway_.figures()); });
+    return line;
   }
   ~Line() override {
     if (socket_)
@@ -55,7 +65,28 @@ class Line final : public HeadLink {
   }
 
  private:
+  Line(net::Loop& loop, Gateway& gateway, const GatewayOptions& options)
+      : loop_(loop), gateway_(gateway), token_path_(options.token_path), region_(options.region) {}
   void dial() {
+    certificate_->before_dialling([this] { dial_certified(); });
+  }
+  // The client is made anew after the certificate has changed.
+  Status open_client() {
+    if (client_ && !stale_)
+      return {};
+    auto fresh = BILLOW_TRY(net::HttpClient::create(loop_, {.tls = certificate_->tls()}));
+    // The old one may be calling us: destroyed later.
+    loop_.post([old = std::shared_ptr<net::HttpClient>(std::move(client_))] {});
+    client_ = std::move(fresh);
+    stale_ = false;
+    return {};
+  }
+  void dial_certified() {
+    if (const Status open = open_client(); !open) {
+      log_warn("the head: {}", open.error().message);
+      again_ = loop_.after(dial_again, [this] { dial(); });
+      return;
+    }
     const auto token = read_file(token_path_, 4096);
     net::ClientRequest request;
     request.endpoint = head_;
@@ -68,6 +99,7 @@ class Line final : public HeadLink {
         std::move(request), {.message_bytes_max = 64 << 20, .queue_bytes_max = 64 << 20},
         [this](Result<std::shared_ptr<net::WebSocket>> made) {
           if (!made) {
+            certificate_->connection_failed();
             // A head that is away comes back. A wrong certificate does not fix itself, so it is
             // logged.
             const bool lasting = made.error().code != Code::unavailable ||
@@ -116,10 +148,12 @@ class Line final : public HeadLink {
   std::unique_ptr<net::HttpClient> client_;
   net::Endpoint head_;
   std::string token_path_, region_;
+  std::unique_ptr<net::CertificateKeeper> certificate_;
   std::shared_ptr<net::WebSocket> socket_;
   std::unordered_map<std::uint64_t, std::function<void(Result<Reply>)>> asked_;
   net::Timer again_, figures_timer_;
   bool complained_ = false;
+  bool stale_ = false;  // the client shows a certificate of before
 };
 
 // "NAME=127.0.0.1:8000,127.0.0.1:8001" as a table of permanent endpoints. "NAME=h2://…" and
@@ -249,9 +283,7 @@ Status run_gateway(GatewayOptions options) {
   } else {
     if (const auto loaded = gateway->load_table(); !loaded)
       log_warn("{}", loaded.error().message);
-    line = std::make_unique<Line>(
-        loop, *gateway, BILLOW_TRY(net::HttpClient::create(loop, {.tls = options.head_tls})),
-        BILLOW_TRY(net::parse_endpoint(options.head)), options.token_path, options.region);
+    line = BILLOW_TRY(Line::open(loop, *gateway, options));
     gateway->set_link(line.get());
   }
   run_until_stopped(loop, *gateway);

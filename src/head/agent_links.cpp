@@ -330,7 +330,7 @@ void AgentLinks::watch_silence(const std::function<void(const AgentLinkPtr&)>& c
   const SteadyTime now = clock_.steady();
   std::vector<AgentLinkPtr> quiet;
   for (const auto& [node, link] : links_)
-    if (now - link->heard > limits::agent_unreachable_after || revoked(link))
+    if (now - link->heard > limits::agent_unreachable_after || revoked(link) || !link->certified())
       quiet.push_back(link);
   for (const AgentLinkPtr& link : quiet) {
     link->close("silent");

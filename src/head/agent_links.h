@@ -34,6 +34,7 @@ class AgentLink {
   virtual void close(std::string_view why) = 0;  // after everything sent before
   virtual std::string peer() const = 0;
   virtual bool confidential() const { return true; }  // encrypted or local: secrets may be sent
+  virtual bool certified() const { return true; }     // its certificate has not expired
 
   NodeId node;  // zero until its hello was accepted
   std::string name;

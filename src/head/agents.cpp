@@ -13,6 +13,7 @@ using namespace wire::agent_v1;
 struct Agents::Link final : AgentLink {
   std::shared_ptr<net::WebSocket> socket;
   std::string address;
+  std::function<bool()> still_certified;
   bool tls = false;
   bool warned = false;  // a warning about its readings was logged
 
@@ -30,6 +31,7 @@ struct Agents::Link final : AgentLink {
         std::string(why));
   }
   std::string peer() const override { return address; }
+  bool certified() const override { return still_certified(); }
   bool confidential() const override {
     return tls || address.starts_with("unix") || address.starts_with("127.") ||
            address.starts_with("[::1]");
@@ -89,11 +91,15 @@ Agents::Agents(net::Loop& loop, const Clock& clock, std::function<Engine&()> eng
       waiting_(std::make_shared<Waiting>()) {}
 Agents::~Agents() = default;
 
-void Agents::adopt(std::shared_ptr<net::WebSocket> socket, std::string peer, TokenId credential) {
+void Agents::adopt(std::shared_ptr<net::WebSocket> socket,
+                   std::string peer,
+                   TokenId credential,
+                   std::function<bool()> certified) {
   auto link = std::make_shared<Link>();
   link->socket = std::move(socket);
   link->address = std::move(peer);
   link->credential = credential;
+  link->still_certified = std::move(certified);
   link->tls = tls_;
   link->heard = clock_.steady();
   link->socket->on_message([this, weak = std::weak_ptr(link)](std::string_view data, bool) {

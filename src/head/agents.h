@@ -23,7 +23,11 @@ class Agents {
   Agents(net::Loop& loop, const Clock& clock, std::function<Engine&()> engine);
   ~Agents();
 
-  void adopt(std::shared_ptr<net::WebSocket> socket, std::string peer, TokenId credential);
+  // `certified` says whether the connection's certificate is valid still.
+  void adopt(std::shared_ptr<net::WebSocket> socket,
+             std::string peer,
+             TokenId credential,
+             std::function<bool()> certified);
   void set_tls(bool tls) { tls_ = tls; }  // of every connection that is not a Unix socket's
   // Called with each heartbeat, before it replaces the one before.
   void on_heartbeat(std::function<void(NodeId, const wire::agent_v1::Heartbeat&)> fn) {

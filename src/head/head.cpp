@@ -15,12 +15,13 @@
 #include "head/local_agent.h"
 #include "head/needed_files.h"
 #include "head/open_files.h"
+#include "head/tls.h"
 #include "net/address.h"
 
 namespace billow::head {
 namespace {
 
-constexpr Duration local_look = milliseconds(200);
+constexpr Duration local_look = milliseconds(200), certificates_look = seconds(5);
 
 std::string unix_user() {
   const passwd* entry = ::getpwuid(::getuid());
@@ -261,28 +262,13 @@ Status Head::begin_epoch() {
 }
 
 // Whatever leaves this machine is encrypted, unless the operator says that a proxy does it.
-Status Head::prepare_tls() {
-  const bool beyond = std::any_of(options_.listen.begin(), options_.listen.end(),
-                                  [](const std::string& a) { return !is_loopback(a); });
-  if (options_.tls_cert.empty() != options_.tls_key.empty())
-    return fail(Code::invalid, "a TLS certificate needs its key, and a key its certificate",
-                "give both: --tls-cert FILE --tls-key FILE");
-  if (!options_.tls_cert.empty()) {
-    server_tls_ = {options_.tls_cert, options_.tls_key};
-  } else if ((beyond && !options_.plain_http) || options_.tls) {
-    own_tls_ = BILLOW_TRY(store_->tls({path("tls"), options_.tls_names}));
-    server_tls_ = own_tls_.server;
-  }
-  agents_->set_tls(!server_tls_.cert_path.empty());
-  return {};
-}
-
 Status Head::listen(Service service) {
   const std::uint64_t open_files_before = raise_open_files();
   local_ = std::make_unique<LocalProcesses>(
       LocalProcesses::Options{&options_, "unix:" + socket_path(), open_files_before, &clock_});
   net::HttpServer::Options server;
   server.tls = server_tls_;
+  server.clients = certificates_->clients();
   server.listen = options_.listen;
   std::vector<std::string> sockets = {"unix:" + socket_path(),
                                       "unix:" + gateway_socket(options_.data_dir)};
@@ -326,9 +312,9 @@ Status Head::prepare_pools() {
       loop_, clock_, [this]() -> Engine& { return *engine_; },
       Pools::Options{{BILLOW_TRY(store_->installation()), work, executable_dir() + "/billow", ""},
                      [this] { return addresses_.empty() ? std::string() : addresses_.front(); },
-                     own_tls_.fingerprint,
+                     [this] { return certificates_->fingerprints(); },
                      owner ? owner->id : UserId{},
-                     own_tls_.authority_pem,
+                     [this] { return certificates_->authority_pem(); },
                      executable_dir(),
                      [this](const Pool& pool) { return keeper_.credential_of(pool); },
                      [this](NodeId node) {
@@ -358,6 +344,8 @@ void Head::start_timers() {
   every(limits::money_tick, [this] { engine_->execute(MoneyTick{}, {"head", ""}, {}); });
   every(limits::lease_renew_every, [this] { agents_->renew_leases(); });
   every(minutes(1), [this] { look_at_needed_files(); });
+  every(certificates_look, [this] { certificates_->look(); });
+  every(seconds(1), [this] { fetcher_->renew_credentials(); });
   if (options_.local_agent) {
     watch_local_agent();
     every(local_look, [this] { watch_local_agent(); });
@@ -438,7 +426,7 @@ Json Head::about() const {
                        {"ready", agents_ && ready()},
                        {"addresses", std::move(addresses)},
                        {"socket", socket_path()},
-                       {"fingerprint", own_tls_.fingerprint},
+                       {"fingerprint", certificates_ ? certificates_->fingerprints() : ""},
                        {"data_dir", options_.data_dir},
                        {"pid", ::getpid()},
                        {"started_at", format_utc(started_at_)}});

@@ -21,6 +21,7 @@
 #include "files/store.h"
 #include "head/agents.h"
 #include "head/backups.h"
+#include "head/certificates/certificates.h"
 #include "head/engine.h"
 #include "head/fabric_check.h"
 #include "head/gateways.h"
@@ -35,7 +36,6 @@
 #include "head/secrets/key_rotation.h"
 #include "head/secrets/secret_fetcher.h"
 #include "head/secrets/secret_keeper.h"
-#include "head/tls.h"
 #include "net/http/http_server.h"
 #include "net/workers.h"
 
@@ -77,8 +77,9 @@ class Head {
   const Sampling& sampling() const { return *sampling_; }
   const History& history() const { return *history_; }
   files::Store& files() const { return *files_; }
+  const std::string& data_dir() const { return options_.data_dir; }
   std::string outputs_dir() const { return files_dir() + "/outputs"; }
-  const OwnTls& own_tls() const { return own_tls_; }
+  Certificates& certificates() const { return *certificates_; }
   // Whether users of this machine may sign in by their account.
   bool serves_machine() const { return !options_.system_socket.empty(); }
 
@@ -154,7 +155,7 @@ class Head {
   std::unique_ptr<Pools> pools_;
   std::unique_ptr<LocalProcesses> local_;
   net::TlsServerOptions server_tls_;
-  OwnTls own_tls_;
+  std::unique_ptr<Certificates> certificates_;
   std::vector<std::string> addresses_;
   std::vector<net::Timer> timers_;
   net::Timer ready_timer_;

@@ -135,22 +135,24 @@ Result<std::string> HeadStore::secret(const std::string& path,
   return wanted;
 }
 
-Result<OwnTls> HeadStore::tls(const OwnTlsOptions& options) {
-  OwnTls own = BILLOW_TRY(own_tls(options));
+Result<Authority> HeadStore::authority(const std::string& dir) {
+  Authority here = BILLOW_TRY(Authority::open(dir));
   if (!pg_)
-    return own;
-  const std::string cert = options.dir + "/ca.pem", key = options.dir + "/ca.key";
-  const std::string here =
-      BILLOW_TRY(read_file(cert, 1 << 20)) + BILLOW_TRY(read_file(key, 1 << 20));
-  const std::string wanted = BILLOW_TRY(pg_->shared_secret("authority", here));
-  if (wanted == here)
-    return own;
-  const auto split = wanted.find("-----BEGIN", wanted.find("-----END"));
-  if (split == std::string::npos)
-    return fail(Code::internal, "the authority kept in the store is damaged");
-  BILLOW_TRY_VOID(write_file_atomic(key, wanted.substr(split), 0600, true));
-  BILLOW_TRY_VOID(write_file_atomic(cert, wanted.substr(0, split), 0644, true));
-  return own_tls(options);
+    return here;
+  const std::string wanted = BILLOW_TRY(pg_->shared_secret("authority", here.text()));
+  if (wanted == here.text())
+    return here;
+  Authority shared = BILLOW_TRY(Authority::parse(wanted));
+  // Also the current one, if a next one is announced.
+  BILLOW_TRY_VOID((Authority{shared.current, std::nullopt}.save(dir)));
+  BILLOW_TRY_VOID(shared.save(dir));
+  return shared;
+}
+
+Status HeadStore::set_authority(const std::string& dir, const Authority& authority) {
+  if (pg_)
+    BILLOW_TRY_VOID(pg_->set_shared_secret("authority", authority.text()));
+  return authority.save(dir);
 }
 
 std::string HeadStore::token_suffix() const {

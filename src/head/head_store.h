@@ -8,8 +8,8 @@
 #include <string>
 
 #include "base/file.h"
+#include "head/certificates/authority.h"
 #include "head/options.h"
-#include "head/tls.h"
 #include "store/postgres/pg_store.h"
 #include "store/store.h"
 
@@ -31,8 +31,9 @@ class HeadStore {
                              const std::function<std::string()>& make);
   // Its name tells our machines and logs from those of another Billow at the same provider.
   Result<std::string> installation();
-  // The head's own certificate, from the authority that all heads of a store share.
-  Result<OwnTls> tls(const OwnTlsOptions& options);
+  // The authority that this head and those that share its store use.
+  Result<Authority> authority(const std::string& dir);
+  Status set_authority(const std::string& dir, const Authority& authority);
   // Each head of a shared store has its own token; the suffix keeps them apart. Empty if not
   // shared.
   std::string token_suffix() const;

@@ -185,7 +185,7 @@ Pools::Demand Pools::demand_of(PoolId id, const Pool& settings, const Running& r
           {.machine = machine,
            .head_url = settings.head_url.empty() ? options_.head_url() : settings.head_url,
            .token = {},
-           .authority = options_.authority,
+           .authority = options_.authority(),
            .program_sha256 = {}});
     } else if (machine.state == MachineState::releasing) {
       demand.gives_back =
@@ -242,7 +242,8 @@ void Pools::issue_tokens(PoolId id, const Pool& settings, const std::shared_ptr<
       if (const auto packed = program())
         order.program_sha256 = packed->sha256;
     const std::string secret = join_secret(order.machine);
-    order.token = options_.fingerprint.empty() ? secret : secret + "." + options_.fingerprint;
+    const std::string fingerprint = options_.fingerprint();
+    order.token = fingerprint.empty() ? secret : secret + "." + fingerprint;
     engine_().execute(
         OrderToken{.machine = order.machine.name,
                    .hash = sha256_hex(secret),

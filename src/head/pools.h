@@ -22,11 +22,11 @@ class Pools {
  public:
   struct Options {
     pool::Options engine;
-    std::function<std::string()> head_url;  // for pools that name none
-    std::string fingerprint;                // of the head's authority; empty: none
-    UserId owner;                           // whose credentials its machines get
-    std::string authority;                  // its certificate, PEM
-    std::string program_dir;                // where this program and its companions are
+    std::function<std::string()> head_url;     // for pools that name none
+    std::function<std::string()> fingerprint;  // of the head's authority; empty: none
+    UserId owner;                              // whose credentials its machines get
+    std::function<std::string()> authority;    // its certificate, PEM
+    std::string program_dir;                   // where this program and its companions are
     std::function<Result<std::string>(const Pool&)> credential;  // the pool's API key, in clear
     std::function<bool(NodeId)> needed;  // something is still to be fetched from the node
   };

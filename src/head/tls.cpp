@@ -10,7 +10,6 @@
 
 #include "base/file.h"
 #include "net/address.h"
-#include "net/certs.h"
 
 namespace billow::head {
 namespace {
@@ -53,17 +52,7 @@ std::vector<std::string> own_addresses() {
 
 }  // namespace
 
-Result<OwnTls> own_tls(const OwnTlsOptions& options) {
-  BILLOW_TRY_VOID(make_directories(options.dir, 0700));
-  const std::string ca_cert = options.dir + "/ca.pem", ca_key = options.dir + "/ca.key";
-  net::CertAndKey authority;
-  if (file_exists(ca_cert) && file_exists(ca_key)) {
-    authority = {BILLOW_TRY(read_file(ca_cert, 1 << 20)), BILLOW_TRY(read_file(ca_key, 1 << 20))};
-  } else {
-    authority = BILLOW_TRY(net::make_ca("Billow authority of " + host_name()));
-    BILLOW_TRY_VOID(write_file_atomic(ca_key, authority.key_pem, 0600, true));
-    BILLOW_TRY_VOID(write_file_atomic(ca_cert, authority.cert_pem, 0644, true));
-  }
+Result<OwnTls> own_tls(const OwnTlsOptions& options, const net::CertAndKey& authority) {
   net::CertRequest request;
   request.life = certificate_life;
   const auto add = [&](const std::string& name) {
@@ -80,12 +69,9 @@ Result<OwnTls> own_tls(const OwnTlsOptions& options) {
   auto made = net::issue_cert(authority, request);
   if (!made)
     return pass(made.error(), "the head's certificate");
-  OwnTls out;
-  out.server = {options.dir + "/server.pem", options.dir + "/server.key"};
-  BILLOW_TRY_VOID(write_file_atomic(out.server.key_path, made->key_pem, 0600, true));
-  BILLOW_TRY_VOID(write_file_atomic(out.server.cert_path, made->cert_pem, 0644, true));
-  out.authority_pem = authority.cert_pem;
-  out.fingerprint = BILLOW_TRY(net::cert_fingerprint(authority.cert_pem));
+  OwnTls out{options.dir + "/server.pem", options.dir + "/server.key"};
+  BILLOW_TRY_VOID(write_file_atomic(out.key_path, made->key_pem, 0600, true));
+  BILLOW_TRY_VOID(write_file_atomic(out.cert_path, made->cert_pem, 0644, true));
   return out;
 }
 

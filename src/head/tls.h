@@ -1,26 +1,24 @@
-// The head's own certificates. A head that other machines can reach uses TLS from the start: it
-// creates an authority once (kept in the data directory; tokens carry its fingerprint) and a new
-// certificate at each start, so that a changed address locks nobody out.
+// The head's own certificate. A head that other machines can reach uses TLS from the start: its
+// authority (certificates/authority.h; tokens carry its fingerprint) issues a new certificate at
+// each start, so that a changed address locks nobody out.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "base/result.h"
-#include "net/tls.h"
+#include "net/certs.h"
 
 namespace billow::head {
 
 struct OwnTls {
-  net::TlsServerOptions server;
-  std::string authority_pem;
-  std::string fingerprint;  // of the authority
+  std::string cert_path, key_path;
 };
 struct OwnTlsOptions {
-  std::string dir;                 // made with mode 0700
+  std::string dir;
   std::vector<std::string> names;  // beside the host's name and addresses
 };
-Result<OwnTls> own_tls(const OwnTlsOptions& options);
+Result<OwnTls> own_tls(const OwnTlsOptions& options, const net::CertAndKey& authority);
 
 // Whether an address to listen on can be reached from this machine only.
 bool is_loopback(const std::string& address);

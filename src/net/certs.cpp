@@ -1,8 +1,10 @@
 #include "net/certs.h"
 
 #include <openssl/ec.h>
+#include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/x509v3.h>
+#include <time.h>
 
 #include "base/crypto.h"
 #include "net/address.h"
@@ -20,7 +22,10 @@ struct Freer {
 using Cert = std::unique_ptr<X509, Freer<X509_free>>;
 using Key = std::unique_ptr<EVP_PKEY, Freer<EVP_PKEY_free>>;
 using Bio = std::unique_ptr<BIO, Freer<BIO_free_all>>;
+using CertRequestText = std::unique_ptr<X509_REQ, Freer<X509_REQ_free>>;
 using Extension = std::unique_ptr<X509_EXTENSION, Freer<X509_EXTENSION_free>>;
+
+constexpr int key_bits_min = 112;  // RSA with 2048 bits
 
 std::unexpected<Error> broken(std::string_view what) {
   return fail(Code::internal, fmt::format("OpenSSL could not {}", what));
@@ -69,7 +74,7 @@ Result<Cert> blank_cert(const std::string& subject, Duration life, EVP_PKEY* key
                   static_cast<int>(serial.size()), nullptr));
   ::BN_to_ASN1_INTEGER(number.get(), ::X509_get_serialNumber(cert.get()));
   ::X509_gmtime_adj(::X509_getm_notBefore(cert.get()),
-                    -3600);  // clocks of joining nodes may be slow
+                    -static_cast<long>(cert_backdated.ns / 1'000'000'000));
   ::X509_gmtime_adj(::X509_getm_notAfter(cert.get()), static_cast<long>(life.ns / 1'000'000'000));
   auto* name = ::X509_get_subject_name(cert.get());
   const std::string common = subject.substr(0, 64);  // the limit of a common name
@@ -152,6 +157,73 @@ Result<CertAndKey> issue_cert(const CertAndKey& authority, const CertRequest& re
   auto out = BILLOW_TRY(to_pem(cert.get(), key.get()));
   out.cert_pem += authority.cert_pem;
   return out;
+}
+
+Result<KeyAndRequest> request_cert(const std::string& name) {
+  const Key key(::EVP_EC_gen("P-256"));
+  const CertRequestText request(::X509_REQ_new());
+  if (!key || !request)
+    return broken("create a key");
+  const std::string common = name.substr(0, 64);
+  if (::X509_NAME_add_entry_by_txt(::X509_REQ_get_subject_name(request.get()), "CN", MBSTRING_UTF8,
+                                   reinterpret_cast<const unsigned char*>(common.data()),
+                                   static_cast<int>(common.size()), -1, 0) != 1 ||
+      ::X509_REQ_set_pubkey(request.get(), key.get()) != 1 ||
+      ::X509_REQ_sign(request.get(), key.get(), ::EVP_sha256()) == 0)
+    return broken("make a certificate request");
+  Bio key_bio(::BIO_new(::BIO_s_mem())), request_bio(::BIO_new(::BIO_s_mem()));
+  if (::PEM_write_bio_PrivateKey(key_bio.get(), key.get(), nullptr, nullptr, 0, nullptr, nullptr) !=
+          1 ||
+      ::PEM_write_bio_X509_REQ(request_bio.get(), request.get()) != 1)
+    return broken("write a certificate request");
+  return KeyAndRequest{BILLOW_TRY(bio_text(key_bio.get())),
+                       BILLOW_TRY(bio_text(request_bio.get()))};
+}
+
+Result<std::string> certify_client(const CertAndKey& authority,
+                                   const std::string& request_pem,
+                                   const ClientCert& client) {
+  const Cert issuer = BILLOW_TRY(read_cert(authority.cert_pem));
+  const Key issuer_key = BILLOW_TRY(read_key(authority.key_pem));
+  Bio bio(::BIO_new_mem_buf(request_pem.data(), static_cast<int>(request_pem.size())));
+  const CertRequestText request(::PEM_read_bio_X509_REQ(bio.get(), nullptr, nullptr, nullptr));
+  EVP_PKEY* key = request ? ::X509_REQ_get0_pubkey(request.get()) : nullptr;
+  if (!key || ::X509_REQ_verify(request.get(), key) != 1) {
+    ::ERR_clear_error();
+    return fail(Code::invalid, "this is not a signed certificate request",
+                "send a PKCS #10 request in PEM form");
+  }
+  if (::EVP_PKEY_get_security_bits(key) < key_bits_min)
+    return fail(Code::invalid, "the key of the certificate request is too weak",
+                "use an elliptic curve key, or RSA with 2048 bits or more");
+  Cert cert = BILLOW_TRY(blank_cert(client.name, client.life, key));
+  ::X509_set_issuer_name(cert.get(), ::X509_get_subject_name(issuer.get()));
+  BILLOW_TRY_VOID(
+      add_extension(cert.get(), issuer.get(), NID_basic_constraints, "critical,CA:FALSE"));
+  BILLOW_TRY_VOID(
+      add_extension(cert.get(), issuer.get(), NID_key_usage, "critical,digitalSignature"));
+  BILLOW_TRY_VOID(add_extension(cert.get(), issuer.get(), NID_ext_key_usage, "clientAuth"));
+  BILLOW_TRY_VOID(
+      add_extension(cert.get(), issuer.get(), NID_subject_alt_name, "URI:" + client.uri));
+  BILLOW_TRY_VOID(add_extension(cert.get(), issuer.get(), NID_subject_key_identifier, "hash"));
+  BILLOW_TRY_VOID(add_extension(cert.get(), issuer.get(), NID_authority_key_identifier, "keyid"));
+  if (::X509_sign(cert.get(), issuer_key.get(), ::EVP_sha256()) == 0)
+    return broken("sign a certificate");
+  Bio out(::BIO_new(::BIO_s_mem()));
+  if (::PEM_write_bio_X509(out.get(), cert.get()) != 1)
+    return broken("write a certificate");
+  return bio_text(out.get());
+}
+
+Result<CertDates> cert_dates(const std::string& cert_pem) {
+  const Cert cert = BILLOW_TRY(read_cert(cert_pem));
+  const auto time_of = [](const ASN1_TIME* time) {
+    std::tm utc{};
+    ::ASN1_TIME_to_tm(time, &utc);
+    return WallTime{static_cast<std::int64_t>(::timegm(&utc)) * 1'000'000'000};
+  };
+  return CertDates{time_of(::X509_get0_notBefore(cert.get())),
+                   time_of(::X509_get0_notAfter(cert.get()))};
 }
 
 Result<std::string> cert_fingerprint(const std::string& cert_pem) {

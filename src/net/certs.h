@@ -24,6 +24,31 @@ struct CertRequest {
 };
 Result<CertAndKey> issue_cert(const CertAndKey& authority, const CertRequest& request);
 
+// A key of its own and the request (PKCS #10) with which an authority certifies it.
+struct KeyAndRequest {
+  std::string key_pem;  // secret
+  std::string request_pem;
+};
+Result<KeyAndRequest> request_cert(const std::string& name);
+
+// A certificate for a client whose request proves that it has the key. Of the request only the key
+// counts; the names are the authority's choice.
+struct ClientCert {
+  std::string name;  // the subject
+  std::string uri;   // what the certificate is for
+  Duration life;
+};
+Result<std::string> certify_client(const CertAndKey& authority,
+                                   const std::string& request_pem,
+                                   const ClientCert& client);
+
+struct CertDates {
+  WallTime not_before, not_after;
+};
+Result<CertDates> cert_dates(const std::string& cert_pem);
+// How long before it is made a certificate begins to be valid: clocks of joining nodes may be slow.
+inline constexpr Duration cert_backdated = hours(1);
+
 // SHA-256 over the first certificate of a PEM text, 64 hexadecimal digits.
 Result<std::string> cert_fingerprint(const std::string& cert_pem);
 

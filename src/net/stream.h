@@ -51,6 +51,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   // in both directions counts.
   bool paused_peer_has_gone(bool reset) const;
   bool tls() const { return transport_.tls(); }
+  PeerCertificatePtr peer_certificate() const { return transport_.peer_certificate(); }
   bool http2() const { return transport_.http2(); }
   int fd() const { return transport_.fd(); }
   SteadyTime last_write_progress() const { return last_write_progress_; }

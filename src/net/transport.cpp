@@ -3,10 +3,15 @@
 #include <openssl/bio.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
+#include <openssl/provider.h>
 #include <openssl/ssl.h>
+#include <openssl/store.h>
 #include <openssl/x509v3.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+#include <time.h>
+
+#include <cstring>
 
 #include "base/crypto.h"
 #include "base/text.h"
@@ -109,6 +114,50 @@ int no_passphrase(char*, int, int, void*) {
   return 0;
 }
 
+// A key that a provider of OpenSSL keeps, by its URI. "": the text is the key itself.
+std::string provider_of(const std::string& key) {
+  if (key.starts_with("handle:"))
+    return "tpm2";
+  return key.starts_with("pkcs11:") ? "pkcs11" : "";
+}
+
+struct FreeKey {
+  void operator()(EVP_PKEY* key) const { ::EVP_PKEY_free(key); }
+};
+using OwnedKey = std::unique_ptr<EVP_PKEY, FreeKey>;
+
+Result<OwnedKey> key_of_provider(const std::string& provider, const std::string& uri) {
+  // Once for the life of the process. Naming one provider ends the automatic use of the default.
+  if (::OSSL_PROVIDER_available(nullptr, provider.c_str()) != 1 &&
+      (!::OSSL_PROVIDER_load(nullptr, "default") ||
+       !::OSSL_PROVIDER_load(nullptr, provider.c_str())))
+    return fail(Code::unsupported,
+                fmt::format("OpenSSL has no provider {} for the key {}: {}", provider, uri,
+                            openssl_error()),
+                fmt::format("install the provider {} for OpenSSL 3, or use a key file", provider));
+  OwnedKey key;
+  if (OSSL_STORE_CTX* store = ::OSSL_STORE_open(uri.c_str(), nullptr, nullptr, nullptr, nullptr)) {
+    while (!key && !::OSSL_STORE_eof(store)) {
+      OSSL_STORE_INFO* found = ::OSSL_STORE_load(store);
+      if (found && ::OSSL_STORE_INFO_get_type(found) == OSSL_STORE_INFO_PKEY)
+        key.reset(::OSSL_STORE_INFO_get1_PKEY(found));
+      ::OSSL_STORE_INFO_free(found);
+    }
+    ::OSSL_STORE_close(store);
+  }
+  if (!key)
+    return fail(Code::invalid, fmt::format("no key at {}: {}", uri, openssl_error()),
+                "check the handle, and that this account may use the device");
+  return key;
+}
+
+Result<OwnedKey> own_key(const std::string& text) {
+  if (const std::string provider = provider_of(text); !provider.empty())
+    return key_of_provider(provider, std::string(trim(text)));
+  const auto pem = pem_reader(text);
+  return OwnedKey(::PEM_read_bio_PrivateKey(pem.get(), nullptr, no_passphrase, nullptr));
+}
+
 Status use_own_certificate(SSL_CTX* context, const TlsClientOptions& options) {
   if (options.cert_pem.empty())
     return {};
@@ -120,15 +169,63 @@ Status use_own_certificate(SSL_CTX* context, const TlsClientOptions& options) {
   while (const auto link = next_cert(certs.get()))
     ::SSL_CTX_add1_chain_cert(context, link.get());
   ::ERR_clear_error();
-  const auto key_text = pem_reader(options.key_pem);
-  EVP_PKEY* key = ::PEM_read_bio_PrivateKey(key_text.get(), nullptr, no_passphrase, nullptr);
-  const bool used = key && ::SSL_CTX_use_PrivateKey(context, key) == 1 &&
-                    ::SSL_CTX_check_private_key(context) == 1;
-  ::EVP_PKEY_free(key);
-  if (!used)
+  const OwnedKey key = BILLOW_TRY(own_key(options.key_pem));
+  if (!key || ::SSL_CTX_use_PrivateKey(context, key.get()) != 1 ||
+      ::SSL_CTX_check_private_key(context) != 1)
     return fail(Code::invalid, "cannot use the key of the client certificate: " + openssl_error(),
                 "it must be in PEM form, without a passphrase, and match the certificate");
   return {};
+}
+
+// Several are separated by commas. As lower-case hex.
+Result<std::string> pins_of(const std::string& fingerprints) {
+  std::string out;
+  if (fingerprints.empty())
+    return out;
+  for (const std::string& one : split(fingerprints, ',')) {
+    std::string pin;
+    for (const char c : lower(trim(one)))
+      if (c != ':')
+        pin += c;
+    if (pin.size() != 64)
+      return fail(Code::invalid, "a certificate fingerprint is 64 hexadecimal digits (SHA-256)",
+                  "copy it from the head's output");
+    out += (out.empty() ? "" : ",") + pin;
+  }
+  return out;
+}
+
+void add_name(std::vector<std::string>& names, const ASN1_STRING* text) {
+  const int length = ::ASN1_STRING_length(text);
+  const auto* data = reinterpret_cast<const char*>(::ASN1_STRING_get0_data(text));
+  // A name with a zero byte in it could pass for another one.
+  if (length > 0 && std::memchr(data, 0, static_cast<std::size_t>(length)) == nullptr)
+    names.emplace_back(data, static_cast<std::size_t>(length));
+}
+
+std::vector<std::string> names_of(X509* cert) {
+  std::vector<std::string> names;
+  X509_NAME* subject = ::X509_get_subject_name(cert);
+  if (const int at = ::X509_NAME_get_index_by_NID(subject, NID_commonName, -1); at >= 0)
+    add_name(names, ::X509_NAME_ENTRY_get_data(::X509_NAME_get_entry(subject, at)));
+  auto* others =
+      static_cast<GENERAL_NAMES*>(::X509_get_ext_d2i(cert, NID_subject_alt_name, nullptr, nullptr));
+  for (int i = 0; i < sk_GENERAL_NAME_num(others); ++i) {
+    const GENERAL_NAME* name = sk_GENERAL_NAME_value(others, i);
+    if (name->type == GEN_DNS || name->type == GEN_URI)
+      add_name(names, name->type == GEN_DNS ? name->d.dNSName : name->d.uniformResourceIdentifier);
+  }
+  ::GENERAL_NAMES_free(others);
+  return names;
+}
+
+PeerCertificate certificate_of(X509* cert) {
+  PeerCertificate out;
+  out.names = names_of(cert);
+  std::tm utc{};
+  if (::ASN1_TIME_to_tm(::X509_get0_notAfter(cert), &utc) == 1)
+    out.not_after = WallTime{static_cast<std::int64_t>(::timegm(&utc)) * 1'000'000'000};
+  return out;
 }
 
 // A client that offers protocols, none of which is spoken here, is refused (RFC 7301).
@@ -149,18 +246,26 @@ int choose_protocol(SSL*,
 
 }  // namespace
 
-// Verification against a pin: either the leaf or an authority in the chain is pinned. In the second
+// Verification against pins: either the leaf or an authority in the chain is pinned. In the second
 // case the chain, including the host name, is verified with that authority as the only trusted one.
 struct TlsVerify {
+  static bool is_pinned(const std::string& pins, X509* cert) {
+    const std::string fingerprint = fingerprint_of(cert);
+    for (const std::string& pin : split(pins, ','))
+      if (equal_constant_time(fingerprint, pin))
+        return true;
+    return false;
+  }
+
   static int pinned(X509_STORE_CTX* store, void* argument) {
-    const auto& pin = static_cast<TlsContext*>(argument)->pin_;
+    const auto& pins = static_cast<TlsContext*>(argument)->pin_;
     X509* leaf = ::X509_STORE_CTX_get0_cert(store);
-    if (leaf && equal_constant_time(fingerprint_of(leaf), pin))
+    if (leaf && is_pinned(pins, leaf))
       return 1;
     STACK_OF(X509)* chain = ::X509_STORE_CTX_get0_untrusted(store);
     for (int i = 0; i < sk_X509_num(chain); ++i) {
       X509* cert = sk_X509_value(chain, i);
-      if (!equal_constant_time(fingerprint_of(cert), pin))
+      if (!is_pinned(pins, cert))
         continue;
       STACK_OF(X509)* trusted = sk_X509_new_null();
       sk_X509_push(trusted, cert);
@@ -173,7 +278,50 @@ struct TlsVerify {
     ::X509_STORE_CTX_set_error(store, X509_V_ERR_CERT_UNTRUSTED);
     return 0;
   }
+
+  using Accept = std::function<bool(const PeerCertificate&)>;
+  static void free_accept(void*, void* accept, CRYPTO_EX_DATA*, int, long, void*) {
+    delete static_cast<Accept*>(accept);
+  }
+  static int accept_index() {
+    static const int index = SSL_CTX_get_ex_new_index(0, nullptr, nullptr, nullptr, free_accept);
+    return index;
+  }
+
+  // Called for each certificate of a client's chain, the client's own last.
+  static int client(int verified, X509_STORE_CTX* store) {
+    if (verified != 1 || ::X509_STORE_CTX_get_error_depth(store) != 0)
+      return verified;
+    const auto* ssl = static_cast<SSL*>(
+        ::X509_STORE_CTX_get_ex_data(store, ::SSL_get_ex_data_X509_STORE_CTX_idx()));
+    const auto* accept =
+        static_cast<Accept*>(::SSL_CTX_get_ex_data(::SSL_get_SSL_CTX(ssl), accept_index()));
+    if (!*accept || (*accept)(certificate_of(::X509_STORE_CTX_get_current_cert(store))))
+      return 1;
+    ::X509_STORE_CTX_set_error(store, X509_V_ERR_CERT_REVOKED);
+    return 0;
+  }
+
+  static Status ask_clients(TlsContext& context, const ClientAuthorities& clients) {
+    BILLOW_TRY_VOID(trust_only(context.context_, clients.ca_pem));
+    // Browsers offer their users only certificates of these authorities.
+    const auto pem = pem_reader(clients.ca_pem);
+    while (const auto cert = next_cert(pem.get()))
+      ::SSL_CTX_add_client_CA(context.context_, cert.get());
+    ::ERR_clear_error();
+    ::SSL_CTX_set_ex_data(context.context_, accept_index(), new Accept(clients.accept));
+    ::SSL_CTX_set_verify(context.context_, SSL_VERIFY_PEER, client);
+    // A resumed session would skip the check for revocation.
+    ::SSL_CTX_set_options(context.context_, SSL_OP_NO_TICKET);
+    ::SSL_CTX_set_num_tickets(context.context_, 0);
+    ::SSL_CTX_set_session_cache_mode(context.context_, SSL_SESS_CACHE_OFF);
+    return {};
+  }
 };
+
+Status ask_client_certificates(TlsContext& server, const ClientAuthorities& clients) {
+  return clients.ca_pem.empty() ? Status{} : TlsVerify::ask_clients(server, clients);
+}
 
 TlsContext::~TlsContext() {
   ::SSL_CTX_free(context_);
@@ -206,13 +354,8 @@ Result<std::shared_ptr<TlsContext>> TlsContext::client(const TlsClientOptions& o
                        nullptr);
   out->server_name_ = options.server_name;
   BILLOW_TRY_VOID(use_own_certificate(out->context_, options));
-  for (char c : lower(options.pinned_fingerprint))
-    if (c != ':')
-      out->pin_ += c;
+  out->pin_ = BILLOW_TRY(pins_of(options.pinned_fingerprint));
   if (!out->pin_.empty()) {
-    if (out->pin_.size() != 64)
-      return fail(Code::invalid, "a certificate fingerprint is 64 hexadecimal digits (SHA-256)",
-                  "copy it from the head's output");
     ::SSL_CTX_set_cert_verify_callback(out->context_, TlsVerify::pinned, out.get());
   } else if (!options.ca_pem.empty()) {
     BILLOW_TRY_VOID(trust_only(out->context_, options.ca_pem));
@@ -274,6 +417,13 @@ bool Transport::http2() const {
   return length == 2 && chosen[0] == 'h' && chosen[1] == '2';
 }
 
+PeerCertificatePtr Transport::peer_certificate() const {
+  X509* cert = ssl_ && context_->is_server_ ? ::SSL_get0_peer_certificate(ssl_) : nullptr;
+  if (!cert)
+    return nullptr;
+  return std::make_shared<PeerCertificate>(certificate_of(cert));
+}
+
 void Transport::close() {
   if (auto* ssl = std::exchange(ssl_, nullptr))
     ::SSL_free(ssl);
@@ -298,8 +448,9 @@ IoResult Transport::tls_result(int rc) {
   }
   const long verdict = ::SSL_get_verify_result(ssl_);
   error_ = openssl_error();
-  if (!context_->is_server_ && verdict != X509_V_OK)
-    error_ = fmt::format("the server's certificate is not trusted ({})",
+  if (verdict != X509_V_OK)
+    error_ = fmt::format("the {}'s certificate is not trusted ({})",
+                         context_->is_server_ ? "client" : "server",
                          ::X509_verify_cert_error_string(verdict));
   return {Io::failed};
 }

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "base/file.h"
+#include "net/client_certs.h"
 #include "net/tls.h"
 
 struct iovec;
@@ -39,6 +40,8 @@ class Transport {
   int fd() const { return fd_.get(); }
   bool tls() const { return ssl_ != nullptr; }
   bool http2() const;  // both sides agreed on it in the TLS handshake
+  // Of the client, on a server's connection; null: it has shown none.
+  PeerCertificatePtr peer_certificate() const;
   const std::string& error() const { return error_; }
 
  private:

@@ -70,6 +70,9 @@ class Backend {
   virtual Result<std::string> fetch(const Reference& reference) = 0;
   // Whether the server answers and knows the credential; says as whom.
   virtual Result<std::string> check() = 0;
+  // Makes the credential last longer, if it expires and can be renewed. Answers when to do so
+  // again; 0: never.
+  virtual Result<Duration> renew() { return Duration{}; }
 };
 Result<std::unique_ptr<Backend>> make_backend(const BackendSettings& settings, const Clock& clock);
 

@@ -1,6 +1,8 @@
 // HashiCorp Vault, KV version 2: GET /v1/MOUNT/data/PATH with the token in a header.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/json.h"
 #include "base/text.h"
 #include "net/http/http.h"
@@ -10,7 +12,7 @@
 namespace billow::secrets {
 namespace {
 
-constexpr Duration answer_within = seconds(10);
+constexpr Duration answer_within = seconds(10), renewal_pause_min = seconds(1);
 
 class Vault final : public Backend {
  public:
@@ -45,12 +47,36 @@ class Vault final : public Backend {
         left > 0 ? fmt::format(", which expires in {}", format_duration(seconds(left))) : "");
   }
 
+  // A token without an end needs nothing; one that cannot be renewed ends, and `check` says when.
+  Result<Duration> renew() override {
+    const auto known = BILLOW_TRY(get("/v1/auth/token/lookup-self", "its token"));
+    const Json& data = known["data"];
+    const std::int64_t whole = data["creation_ttl"].int_or(0);
+    std::int64_t left = data["ttl"].int_or(0);
+    if (left <= 0 || !data["renewable"].bool_or(false))
+      return Duration{};
+    if (left <= whole * 2 / 3) {
+      const auto renewed = BILLOW_TRY(
+          send(net::Method::post, "/v1/auth/token/renew-self", "the renewal of its token"));
+      left = renewed.at("auth", "lease_duration").int_or(0);
+    }
+    return std::max(renewal_pause_min, seconds(left) / 3);
+  }
+
  private:
   Result<Json> get(const std::string& path, std::string_view what) {
+    return send(net::Method::get, path, what);
+  }
+
+  Result<Json> send(net::Method method, const std::string& path, std::string_view what) {
     std::string base = settings_.address;
     while (base.ends_with('/'))
       base.pop_back();
-    pool::WebCall call{.url = base + path, .headers = {}, .body = {}, .timeout = answer_within};
+    pool::WebCall call{.method = method,
+                       .url = base + path,
+                       .headers = {},
+                       .body = method == net::Method::post ? "{}" : "",
+                       .timeout = answer_within};
     call.headers.add("X-Vault-Token", settings_.credential);
     call.headers.add("X-Vault-Request", "true");
     if (!settings_.space.empty())

@@ -7,6 +7,7 @@
 #include "client/frame/server_commands.h"
 #include "gateway/gateway.h"
 #include "net/address.h"
+#include "server/kept_on_node.h"
 
 namespace billow::client {
 namespace {
@@ -20,6 +21,8 @@ constexpr OptionSpec gateway_options[] = {
      "fingerprint of the head's certificate or of its authority, as in `billow join`"},
     {"ca", 0, "FILE", "certificate authority of the head (PEM), instead of the system's", false,
      Completes::file},
+    {"client-cert", 0, "FILE", client_cert_help, false, Completes::file},
+    {"client-key", 0, "FILE", client_key_help, false, Completes::file},
     {"region", 0, "NAME",
      "region to serve: this gateway scales the replicas there and forwards what they cannot serve "
      "to the nearest other region"},
@@ -56,6 +59,8 @@ int cmd_gateway(const Parsed& parsed) {
   options.head = parsed.get("head");
   options.token_path = parsed.get("token-file");
   options.head_tls = {.ca_path = parsed.get("ca"), .pinned_fingerprint = parsed.get("fingerprint")};
+  options.client_cert = parsed.get("client-cert");
+  options.client_key = parsed.get("client-key");
   options.serve = parsed.all("serve");
   options.region = parsed.get("region");
   options.advertise = parsed.get("advertise");

@@ -83,6 +83,16 @@ constexpr OptionSpec up_options[] = {
      false, Completes::file},
     {"tls-key", 0, "FILE", "key of the certificate (PEM)", false, Completes::file},
     {"tls-name", 0, "NAME", "additional name or address of this head, for its certificate", true},
+    {"client-ca", 0, "FILE",
+     "accept nodes and gateways with certificates of this authority (PEM; default: the head issues "
+     "them itself)",
+     false, Completes::file},
+    {"require-client-certificates", 0, nullptr,
+     "refuse nodes and gateways that connect without a certificate (nodes of version 0.1 have "
+     "none)"},
+    {"certificate-life", 0, "T",
+     "how long a certificate of a node or gateway is valid (default 24h); it is renewed after two "
+     "thirds of that"},
     {"store", 0, "URL",
      "keep the state in PostgreSQL, postgres://user@host/database, instead of the data directory "
      "(BILLOW_STORE)"},
@@ -213,6 +223,8 @@ head::HeadOptions head_options_of(const Parsed& parsed) {
   options.tls_cert = parsed.get("tls-cert");
   options.tls_key = parsed.get("tls-key");
   options.tls_names = parsed.all("tls-name");
+  options.client_ca = parsed.get("client-ca");
+  options.require_client_certificates = parsed.has("require-client-certificates");
   options.notify_command = parsed.get("notify-command");
   options.secrets_key = parsed.get("secrets-key");
   if (char here[4096]; !options.secrets_key.empty() && options.secrets_key.front() != '/' &&
@@ -220,6 +232,20 @@ head::HeadOptions head_options_of(const Parsed& parsed) {
     options.secrets_key = std::string(here) + "/" + options.secrets_key;
   options.standby = parsed.has("standby");
   return options;
+}
+
+// Long enough for a renewal after two thirds of it, short enough to be of use.
+Status set_certificate_life(const Parsed& parsed, head::HeadOptions& options) {
+  if (!parsed.has("certificate-life"))
+    return {};
+  const auto life = duration_with_unit(parsed.get("certificate-life"));
+  if (!life || *life < seconds(5) || *life > hours(24 * 90))
+    return fail(Code::invalid,
+                fmt::format("--certificate-life {} is not a time from 5 seconds to 90 days",
+                            parsed.get("certificate-life")),
+                "use a form like 24h");
+  options.certificate_life = *life;
+  return {};
 }
 
 Status set_directories(const Parsed& parsed, head::HeadOptions& options) {
@@ -365,6 +391,8 @@ int cmd_up(const Parsed& parsed) {
     return report_usage(ok.error());
   head::HeadOptions options = head_options_of(parsed);
   if (const Status ok = set_directories(parsed, options); !ok)
+    return report_usage(ok.error());
+  if (const Status ok = set_certificate_life(parsed, options); !ok)
     return report_usage(ok.error());
   auto store = store_of(parsed);
   if (!store)

@@ -65,8 +65,9 @@ class HeadHost final : public api::Host {
   std::string waits_for(TaskId task) const override { return head_.agents().waits_for(task); }
   void adopt_agent(std::shared_ptr<net::WebSocket> socket,
                    std::string peer,
-                   TokenId credential) override {
-    head_.agents().adopt(std::move(socket), std::move(peer), credential);
+                   TokenId credential,
+                   std::function<bool()> certified) override {
+    head_.agents().adopt(std::move(socket), std::move(peer), credential, std::move(certified));
   }
   std::unique_ptr<wire::agent_v1::Tunnel> open_tunnel(NodeId node,
                                                       wire::agent_v1::TunnelOpen request,
@@ -151,8 +152,24 @@ class HeadHost final : public api::Host {
   }
 
   // ---- the head itself
-  std::string authority() const override { return head_.own_tls().authority_pem; }
-  std::string authority_fingerprint() const override { return head_.own_tls().fingerprint; }
+  std::string authority() const override { return head_.certificates().authority_pem(); }
+  std::string authority_fingerprint() const override { return head_.certificates().fingerprints(); }
+  Status check_certificate(const control::Principal& who,
+                           net::Exchange& exchange,
+                           bool asks) const override {
+    return head_.certificates().check(who, {exchange.request().tls, exchange.certificate(), asks});
+  }
+  Result<Json> issue_certificate(const control::Principal& who,
+                                 const std::string& request) override {
+    return head_.certificates().issue(who, request);
+  }
+  Json authority_document() const override { return head_.certificates().document(); }
+  Result<Json> rotate_authority(NewAuthority step) override {
+    return step == NewAuthority::announce
+               ? head_.certificates().announce_next()
+               : head_.certificates().change_over(step == NewAuthority::change_over_at_once);
+  }
+  std::string last_uses_file() const override { return head_.data_dir() + "/last-uses.json"; }
   Json about() const override { return head_.about(); }
   void shutdown(bool stop_jobs) override { head_.shutdown(stop_jobs); }
 

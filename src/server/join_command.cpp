@@ -65,6 +65,12 @@ constexpr OptionSpec join_options[] = {
     {"pull-patience", 0, "T", pull_patience_help},
     {"allow-metadata", 0, nullptr, allow_metadata_help},
     {"allow-namespaces", 0, nullptr, allow_namespaces_help},
+    {"client-cert", 0, "FILE", client_cert_help, false, Completes::file},
+    {"client-key", 0, "FILE", client_key_help, false, Completes::file},
+    {"rotate-key", 0, nullptr,
+     "give this machine a new key instead of the one that it joined with, and exit; a running "
+     "agent "
+     "continues with it"},
     {"check", 0, nullptr,
      "ask the head whether it knows this machine, and exit: 0 if it does, else 1"},
     {"register-only", 0, nullptr,
@@ -75,7 +81,26 @@ constexpr OptionSpec join_options[] = {
 struct Joined {
   std::string head, node, fingerprint;
   std::map<std::string, std::string> labels;
+  std::string client_cert, client_key;  // the operator's; empty: the head issues a certificate
 };
+
+net::CertificatePlace certificate_of(const Joined& joined, const std::string& dir) {
+  return {.file = dir + "/certificate.pem",
+          .trust = {.ca_path = "", .pinned_fingerprint = joined.fingerprint},
+          .own_cert = joined.client_cert,
+          .own_key = joined.client_key};
+}
+
+Status take_certificate(const Parsed& parsed, Joined& joined) {
+  if (parsed.has("client-cert") != parsed.has("client-key"))
+    return fail(Code::invalid, "a client certificate needs its key, and a key its certificate",
+                "give both: --client-cert FILE --client-key FILE");
+  if (!parsed.has("client-cert"))
+    return {};
+  joined.client_cert = parsed.get("client-cert");
+  joined.client_key = parsed.get("client-key");
+  return {};
+}
 
 Result<std::map<std::string, std::string>> labels_of(const Parsed& parsed) {
   std::map<std::string, std::string> labels;
@@ -96,10 +121,10 @@ Result<Joined> read_joined(const std::string& dir) {
     return fail(Code::not_found, "this machine has not joined a head",
                 "run `billow join https://HEAD:7070 --token TOKEN`");
   const Json json = BILLOW_TRY(parse_json(*text));
-  Joined joined{std::string(json["head"].str_or("")),
-                std::string(json["node"].str_or("")),
-                std::string(json["fingerprint"].str_or("")),
-                {}};
+  Joined joined{
+      std::string(json["head"].str_or("")),        std::string(json["node"].str_or("")),
+      std::string(json["fingerprint"].str_or("")), {},
+      std::string(json["client_cert"].str_or("")), std::string(json["client_key"].str_or(""))};
   for (const auto& [key, value] : json["labels"].members())
     joined.labels[key] = std::string(value.str_or(""));
   return joined;
@@ -115,6 +140,8 @@ Status write_joined(const std::string& dir, const Joined& joined, const std::str
                            Json::object({{"head", joined.head},
                                          {"node", joined.node},
                                          {"fingerprint", joined.fingerprint},
+                                         {"client_cert", joined.client_cert},
+                                         {"client_key", joined.client_key},
                                          {"labels", std::move(labels)}})
                                    .dump() +
                                "\n",
@@ -195,8 +222,9 @@ Result<Joined> join_head(const Parsed& parsed,
     endpoints.push_back(BILLOW_TRY(net::parse_endpoint(trim(one))));
   BILLOW_TRY_VOID(check_encrypted(endpoints, parsed.has("insecure")));
   const PinnedToken token = split_pin(text);
-  Joined joined{url, parsed.get("node-name", name), token.fingerprint,
-                BILLOW_TRY(labels_of(parsed))};
+  Joined joined{
+      url, parsed.get("node-name", name), token.fingerprint, BILLOW_TRY(labels_of(parsed)), "", ""};
+  BILLOW_TRY_VOID(take_certificate(parsed, joined));
   BILLOW_TRY_VOID(check_name("node", joined.node));
   if (!token.token.starts_with("bwj_"))
     return fail(Code::invalid, "this is not a join token: those begin with bwj_",
@@ -229,31 +257,40 @@ Result<Joined> join_head(const Parsed& parsed,
   return joined;
 }
 
-// Whether the head knows the credential that is kept here.
-enum class Known { yes, no, given_back, unanswered };
-
-Known ask_head(const Joined& joined, const std::string& dir) {
-  const net::NodeCredential credential(dir + "/credential");
-  const auto proof = credential.authorization(net::Method::get, "/v1/agent");
-  if (!proof)
-    return Known::unanswered;
+// Sends a request that is signed with a key of this machine to the head that answers.
+Result<net::Response> ask_signed(const Joined& joined,
+                                 const std::string& dir,
+                                 const std::string& key_file,
+                                 net::ClientRequest request) {
+  const net::NodeCredential credential(key_file);
+  const auto tls = BILLOW_TRY(net::stored_tls(certificate_of(joined, dir)));
+  Result<net::Response> answer = fail(Code::unavailable, "no head given");
   for (const std::string& one : split(joined.head, ',')) {
     const auto endpoint = net::parse_endpoint(trim(one));
     if (!endpoint)
       continue;
-    net::BlockingClient http(
-        {.endpoint = *endpoint, .tls = {.ca_path = "", .pinned_fingerprint = joined.fingerprint}});
-    const auto answer = http.request({.method = net::Method::get,
-                                      .target = "/v1/agent",
-                                      .headers = {{"Authorization", *proof}},
-                                      .body = "",
-                                      .timeout = seconds(10)});
+    net::BlockingClient http({.endpoint = *endpoint, .tls = tls});
+    answer = http.request({.method = request.method,
+                           .target = request.target,
+                           .headers = {{"Authorization", BILLOW_TRY(credential.authorization(
+                                                             request.method, request.target))},
+                                       {"Content-Type", "application/json"}},
+                           .body = request.body,
+                           .timeout = seconds(10)});
     if (answer)
-      return answer->status == 401   ? Known::no
-             : answer->status == 410 ? Known::given_back
-                                     : Known::yes;
+      break;
   }
-  return Known::unanswered;
+  return answer;
+}
+
+// Whether the head knows the credential that is kept here.
+enum class Known { yes, no, given_back, unanswered };
+
+Known ask_head(const Joined& joined, const std::string& dir) {
+  const auto answer = ask_signed(joined, dir, dir + "/credential", {.target = "/v1/agent"});
+  if (!answer)
+    return Known::unanswered;
+  return answer->status == 401 ? Known::no : answer->status == 410 ? Known::given_back : Known::yes;
 }
 
 // The node was removed, or its credential revoked.
@@ -279,6 +316,40 @@ int check_known(const std::string& dir) {
       return report({Code::unavailable, fmt::format("{} does not answer", joined->head), ""});
   }
   return 1;
+}
+
+// The key that is to replace the credential. Until the head has taken it, the credential stays; if
+// the answer got lost, the same key is sent again.
+std::string next_key(const std::string& dir) {
+  return dir + "/credential.next";
+}
+
+Status rotate_key(const Joined& joined, const std::string& dir) {
+  if (!file_exists(next_key(dir)))
+    BILLOW_TRY_VOID(write_file_atomic(next_key(dir), make_signing_key(), 0600, true));
+  const std::string key = BILLOW_TRY(public_key_of(BILLOW_TRY(read_file(next_key(dir), 4096))));
+  const net::ClientRequest request{.method = net::Method::post,
+                                   .target = "/v1/agent/key",
+                                   .body = Json::object({{"key", key}}).dump()};
+  auto answer = BILLOW_TRY(ask_signed(joined, dir, dir + "/credential", request));
+  // The head has taken it long ago and has forgotten the one before.
+  if (answer.status == 401)
+    answer = BILLOW_TRY(ask_signed(joined, dir, next_key(dir), request));
+  if (answer.status != 200)
+    return pass(error_of(answer));
+  if (::rename(next_key(dir).c_str(), (dir + "/credential").c_str()) != 0)
+    return fail_errno(dir + "/credential", errno);
+  return {};
+}
+
+int rotate_key_command(const std::string& dir) {
+  const auto joined = read_joined(dir);
+  if (!joined)
+    return report(joined.error());
+  if (const Status rotated = rotate_key(*joined, dir); !rotated)
+    return report(rotated.error());
+  print(fmt::format("{} has a new key\n", joined->node));
+  return 0;
 }
 
 Result<std::string> join_token(const Parsed& parsed) {
@@ -335,6 +406,11 @@ Result<Joined> joined_head(const Parsed& parsed, const std::string& dir) {
     joined->head = url;
   if (parsed.has("label"))
     joined->labels = BILLOW_TRY(labels_of(parsed));
+  BILLOW_TRY_VOID(take_certificate(parsed, *joined));
+  // A new key that an earlier command could not finish.
+  if (file_exists(next_key(dir)))
+    if (const Status rotated = rotate_key(*joined, dir); !rotated)
+      say(fmt::format("the new key of this machine is not used yet: {}", rotated.error().message));
   return joined;
 }
 
@@ -348,7 +424,7 @@ Result<agent::NodeOptions> node_options(const Parsed& parsed,
   options.sim = parsed.get("sim", variable("BILLOW_SIM"));
   options.node_name = joined.node;
   options.version = version();
-  options.tls.pinned_fingerprint = joined.fingerprint;
+  options.certificate = certificate_of(joined, dir);
   options.labels = joined.labels;
   options.only_gpus = parsed.get("only-gpus");
   options.metrics = parsed.get("metrics");
@@ -386,6 +462,8 @@ int cmd_join(const Parsed& parsed) {
   const std::string dir = data_directory(parsed.get("data")) + "/node";
   if (parsed.has("check"))
     return check_known(dir);
+  if (parsed.has("rotate-key"))
+    return rotate_key_command(dir);
   const auto joined = joined_head(parsed, dir);
   if (!joined)
     return joined.error().code == Code::invalid ? report_usage(joined.error())

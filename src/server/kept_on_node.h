@@ -18,6 +18,12 @@ inline constexpr const char* allow_metadata_help =
     "let jobs use the cloud's metadata service, which hands out the machine's credentials "
     "(default: they cannot reach it)";
 
+inline constexpr const char* client_cert_help =
+    "certificate (PEM) to show a head that has --client-ca, and to read again when it changes "
+    "(default: the head issues one)";
+inline constexpr const char* client_key_help =
+    "its key: a file, or the URI of a key in a TPM (handle:0x81…) or a PKCS #11 token (pkcs11:…)";
+
 inline constexpr const char* allow_namespaces_help =
     "let jobs of other users create user namespaces, for podman, Apptainer and browsers in jobs "
     "(default: they cannot)";

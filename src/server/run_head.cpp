@@ -33,7 +33,9 @@ Status run_head(head::HeadOptions options) {
            [&](const net::Request& head) {
              return parts.api.identify(head);
            }}));
-  return parts.head.run();
+  const Status ended = parts.head.run();
+  parts.api.end();
+  return ended;
 }
 
 }  // namespace billow::server

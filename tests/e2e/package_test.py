@@ -125,11 +125,15 @@ class Packages(unittest.TestCase):
             self.assertIn(f"billow-{VERSION}/{path}\n", listed)
 
     @unittest.skipUnless(shutil.which("systemd-analyze"), "needs systemd-analyze")
-    def test_the_head_without_root_is_confined(self):
-        unit = f"{ROOT}/packaging/systemd/billow-head.service"
-        rated = run("systemd-analyze", "security", "--offline=true", unit).stdout
-        level = float(re.search(r"exposure level for billow-head.service: ([0-9.]+)", rated)[1])
-        self.assertLessEqual(level, 2.0, rated)
+    def test_units_are_confined_as_far_as_their_work_allows(self):
+        # Units that start jobs of other accounts are root, and jobs inherit what they restrict:
+        # SECURITY.md says what remains and why.
+        for unit, most in (("billow-head", 2.0), ("billow-node", 6.7), ("billow", 6.7)):
+            with self.subTest(unit):
+                path = f"{ROOT}/packaging/systemd/{unit}.service"
+                rated = run("systemd-analyze", "security", "--offline=true", path).stdout
+                found = re.search(rf"exposure level for {unit}.service: ([0-9.]+)", rated)
+                self.assertLessEqual(float(found[1]), most, rated)
 
     def test_a_signed_bundle_is_installed_without_root(self):
         done = self.install()

@@ -215,6 +215,20 @@ class ServiceAccounts(RolesTest):
         self.assertEqual(self.ask("mo", "POST", "/v1/tokens", never).status, 403)
         self.assertEqual(self.ask("root", "POST", "/v1/tokens", never).status, 201)
 
+    def test_the_last_use_of_a_token_outlives_the_head(self):
+        self.user("luis", "pa")
+        self.assertEqual(self.ask("luis", "GET", "/v1/status").status, 200)
+
+        def last_use():
+            listed = self.ask("root", "GET", "/v1/tokens").json["tokens"]
+            return next(t.get("last_used_at") for t in listed if t["name"] == "luis")
+
+        used = last_use()
+        self.assertTrue(used)
+        self.rig.ok("down")
+        self.rig.up()
+        self.assertEqual(last_use(), used)
+
     def test_a_rotated_token_works_with_both_values_for_a_while(self):
         self.user("rita", "pa")
         before = self.tokens["rita"]

@@ -80,11 +80,11 @@ class Backends(RigTest):
         self.assertIn("token-billow", self.rig.ok("secret-backend", "check", "team").text)
         checked = self.rig.ok("secret-backend", "check", "team", "--path", "apps/train#token").text
         self.assertIn(f"{len(VALUE)} bytes", checked)
-        before = len(self.vault.requests)
+        before = self.vault.asked_for()
         self.rig.ok("secret", "set", "T", "--from", "team:apps/train#token")
-        self.assertEqual(len(self.vault.requests), before, "nothing is fetched yet")
+        self.assertEqual(self.vault.asked_for(), before, "nothing is fetched yet")
         self.assertEqual(self.length_in_job("T"), str(len(VALUE)))
-        self.assertEqual(self.vault.requests[-1].path, "/v1/secret/data/apps/train")
+        self.assertEqual(self.vault.asked_for()[-1], "/v1/secret/data/apps/train")
         # A new value counts from the next job on.
         self.vault.secrets["secret/apps/train"]["token"] = VALUE + "-new"
         self.assertEqual(self.length_in_job("T"), str(len(VALUE) + 4))
@@ -99,6 +99,21 @@ class Backends(RigTest):
         self.assertIn("T of project default", refused.errors)
         for name in ("T", "ONE"):
             self.rig.ok("secret", "rm", name)
+        self.rig.ok("secret-backend", "remove", "team")
+
+    def test_a_token_of_vault_is_renewed_before_it_expires(self):
+        self.vault.let_expire("hvs.good", 4)
+        self.add_vault()
+        poll(lambda: self.vault.renewals >= 3, "three renewals", 40)
+        # Longer than the token would have lived, and a restart of the head changes nothing.
+        self.rig.kill(self.rig.head_pid())
+        self.rig.up()
+        seen = self.vault.renewals
+        poll(lambda: self.vault.renewals > seen, "a renewal by the next head", 40)
+        self.rig.ok("secret", "set", "T", "--from", "team:apps/train#token")
+        self.assertEqual(self.length_in_job("T"), str(len(VALUE)))
+        self.assertEqual(self.vault.mistakes, [])
+        self.rig.ok("secret", "rm", "T")
         self.rig.ok("secret-backend", "remove", "team")
 
     def test_what_vault_refuses_the_job_says(self):

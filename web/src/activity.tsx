@@ -317,7 +317,7 @@ export function Activity() {
         said.value = list;
       } catch {
         error.value =
-          'Only admins can see the journal. The summary above covers the jobs you may see.';
+          'You may not read the journal. The summary above covers the jobs you may see.';
         said.value = [];
       }
     })();

@@ -3,6 +3,7 @@ import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { call, get, has, post, problem } from './api';
 import { exactly, gpus, moment, plural } from './format';
+import { may, projectsWhere } from './rights';
 import { confirm } from './ui';
 import { notify, status } from './store';
 
@@ -176,7 +177,6 @@ export function Admin() {
     };
   const sessions = tokens.value.filter((t) => t.name === session).sort((a, b) => b.id - a.id);
   const s = status.value!;
-  const admin = s.you.role === 'admin';
   return (
     <section>
       <h1>Admin</h1>
@@ -218,59 +218,64 @@ export function Admin() {
           </tbody>
         </table>
       </div>
-      {admin && (
+      {(may('projects.change') || projectsWhere('members.change').length > 0) && (
         <div class="two forms">
-          <form
-            class="inline"
-            onSubmit={submit(
-              (f) => post('/v1/projects', { name: f.get('name'), weight: Number(f.get('weight')) }),
-              (f) => `Project ${f.get('name')} was created`,
-            )}
-          >
-            <label>
-              New project <input name="name" required pattern="[a-z0-9._\-]+" />
-            </label>
-            <label>
-              Weight <input name="weight" type="number" min="1" value="100" />
-            </label>
-            <button>Add</button>
-          </form>
-          <form
-            class="inline"
-            onSubmit={submit(
-              (f) =>
-                call('PUT', `/v1/projects/${inPath(f, 'project')}/members/${inPath(f, 'user')}`, {
-                  role: f.get('role'),
-                }),
-              (f) => `${f.get('user')} is ${f.get('role')} of ${f.get('project')}`,
-            )}
-          >
-            <label>
-              Project{' '}
-              <select name="project">
-                {projects.value.map((p) => (
-                  <option>{p.name}</option>
-                ))}
-              </select>
-            </label>
-            <label>
-              User{' '}
-              <select name="user">
-                {users.value.map((u) => (
-                  <option>{u.name}</option>
-                ))}
-              </select>
-            </label>
-            <label>
-              Role{' '}
-              <select name="role">
-                <option>member</option>
-                <option>viewer</option>
-                <option>admin</option>
-              </select>
-            </label>
-            <button>Set</button>
-          </form>
+          {may('projects.change') && (
+            <form
+              class="inline"
+              onSubmit={submit(
+                (f) =>
+                  post('/v1/projects', { name: f.get('name'), weight: Number(f.get('weight')) }),
+                (f) => `Project ${f.get('name')} was created`,
+              )}
+            >
+              <label>
+                New project <input name="name" required pattern="[a-z0-9._\-]+" />
+              </label>
+              <label>
+                Weight <input name="weight" type="number" min="1" value="100" />
+              </label>
+              <button>Add</button>
+            </form>
+          )}
+          {projectsWhere('members.change').length > 0 && (
+            <form
+              class="inline"
+              onSubmit={submit(
+                (f) =>
+                  call('PUT', `/v1/projects/${inPath(f, 'project')}/members/${inPath(f, 'user')}`, {
+                    role: f.get('role'),
+                  }),
+                (f) => `${f.get('user')} is ${f.get('role')} of ${f.get('project')}`,
+              )}
+            >
+              <label>
+                Project{' '}
+                <select name="project">
+                  {projectsWhere('members.change').map((p) => (
+                    <option>{p}</option>
+                  ))}
+                </select>
+              </label>
+              <label>
+                User{' '}
+                <select name="user">
+                  {users.value.map((u) => (
+                    <option>{u.name}</option>
+                  ))}
+                </select>
+              </label>
+              <label>
+                Role{' '}
+                <select name="role">
+                  <option>member</option>
+                  <option>viewer</option>
+                  <option>admin</option>
+                </select>
+              </label>
+              <button>Set</button>
+            </form>
+          )}
         </div>
       )}
       <h2>Users</h2>
@@ -296,7 +301,7 @@ export function Admin() {
           </tbody>
         </table>
       </div>
-      {admin && (
+      {may('users.change') && (
         <form
           class="inline"
           aria-label="New user"
@@ -349,7 +354,7 @@ export function Admin() {
           </>
         )}
       </dl>
-      {admin && (
+      {may('projects.change') && (
         <div class="two forms">
           <form
             class="inline"

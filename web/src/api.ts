@@ -161,7 +161,14 @@ export interface Status {
   started_at: string;
   store: string;
   pid: number;
-  you: { user: string; role: string; scope: string; project?: string };
+  you: {
+    user: string;
+    role: string;
+    scope: string;
+    project?: string;
+    permissions: string[]; // everywhere
+    permissions_in: Record<string, string[]>; // in projects of which the person is a member
+  };
 }
 export interface Summary {
   gpus: number;

@@ -6,7 +6,7 @@ import { call, has, problem } from './api';
 import { cents2, plural, usd } from './format';
 import { lazy } from './lazy';
 import { Badge, Card, Empty, Line, Meter } from './ui';
-import { managed } from './rights';
+import { projectsWhere } from './rights';
 import { ended, jobs, notify, route, summary } from './store';
 import { budgetState, loadBudgets, report, type CostLine, type Report } from './spend';
 
@@ -113,12 +113,12 @@ function Budgets() {
           </table>
         </div>
       )}
-      {can.value && managed().length > 0 && (
+      {can.value && projectsWhere('money.set').length > 0 && (
         <form class="inline" onSubmit={set}>
           <label>
             Project{' '}
             <select name="of">
-              {managed().map((p) => (
+              {projectsWhere('money.set').map((p) => (
                 <option>{p}</option>
               ))}
             </select>

@@ -4,7 +4,6 @@ import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { has, problem } from './api';
 import { others } from './pages';
-import { isAdmin } from './rights';
 import { resources, type Field, type Resource, type Row } from './resources';
 import { confirm, Empty, Line } from './ui';
 import { notify } from './store';
@@ -150,7 +149,7 @@ export function ResourcePage({ path }: { path: string }) {
       error.value = problem(e);
     }
   };
-  const mayAdd = of.add && !missing.value && (of.add.may?.() ?? isAdmin());
+  const mayAdd = of.add && !missing.value && of.add.may();
   return (
     <section>
       <p class="crumbs">

@@ -3,6 +3,7 @@ import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { get, post, problem, type NodeInfo } from './api';
 import { gib, moment } from './format';
+import { may } from './rights';
 import { GpuCharts } from './node_charts';
 import { Gantt } from './time/gantt';
 import { Topology } from './time/topology';
@@ -17,7 +18,6 @@ import {
   notify,
   readings,
   route,
-  status,
   type Gpu,
 } from './store';
 
@@ -116,7 +116,7 @@ export function NodePage({ name }: { name: string }) {
         </p>
       </Empty>
     );
-  const admin = status.value?.you.role === 'admin';
+  const drains = may('nodes.drain');
   const act = async (path: string, said: string) => {
     try {
       await post(`/v1/nodes/${encodeURIComponent(name)}/${path}`);
@@ -145,7 +145,7 @@ export function NodePage({ name }: { name: string }) {
         {moment(node.joined_at)}
       </p>
       {node.reason && <p class="finding">{node.reason}</p>}
-      {admin && (
+      {drains && (
         <p class="actions">
           {node.state === 'drained' ? (
             <button onClick={() => act('undrain', `${name} accepts work again`)}>Undrain</button>
@@ -207,7 +207,7 @@ export function NodePage({ name }: { name: string }) {
                   <th class="wide">Power</th>
                   <th class="wide">°C</th>
                   <th>Health</th>
-                  {admin && (
+                  {drains && (
                     <th>
                       <span class="sr">Actions</span>
                     </th>
@@ -255,7 +255,7 @@ export function NodePage({ name }: { name: string }) {
                       >
                         {healthText(r, g.unhealthy)}
                       </td>
-                      {admin && (
+                      {drains && (
                         <td>
                           {g.unhealthy ? (
                             <button

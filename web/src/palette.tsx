@@ -6,7 +6,7 @@ import { call, get, has, type JobPage } from './api';
 import { helpOpen } from './keys';
 import { others, pages } from './pages';
 import { paletteOpen } from './palette_state';
-import { isAdmin, maySubmit } from './rights';
+import { may, maySubmit } from './rights';
 import { isIdle, jobs, look, nodes, rowOf, signedOut } from './store';
 import { stopIdleSoon } from './stopping';
 import type { Row } from './api';
@@ -33,7 +33,7 @@ function fixed(): Item[] {
           { kind: 'Action', text: 'Deploy an endpoint', run: goTo('/endpoints?deploy=1') },
         ]
       : []),
-    ...(isAdmin() ? [{ kind: 'Action', text: 'Add a user', run: goTo('/admin') }] : []),
+    ...(may('users.change') ? [{ kind: 'Action', text: 'Add a user', run: goTo('/admin') }] : []),
     ...(idle.length
       ? [{ kind: 'Action', text: `Stop idle jobs (${idle.length})`, run: () => stopIdleSoon(idle) }]
       : []),

@@ -3,7 +3,7 @@ import type { ComponentChildren } from 'preact';
 import { auditText, loadNames, type Said } from './activity';
 import { ApiError, call, get, post } from './api';
 import { gpus, lasting, moment, plural, usd } from './format';
-import { isAdmin, managed, maySubmit, projects, usualProject } from './rights';
+import { may, maySubmit, projects, projectsWhere, usualProject } from './rights';
 import { gpusOf, parseCommand } from './run_command';
 
 // A row has whatever its route answers.
@@ -34,7 +34,7 @@ export interface Resource {
     title: string;
     button: string;
     said: string;
-    may?: () => boolean;
+    may: () => boolean;
     fields: Field[];
     run: (form: FormData) => Promise<string | void>; // what is shown only once
   };
@@ -46,6 +46,7 @@ const listOf = (form: FormData, name: string) =>
     .split(/[\s,]+/)
     .filter(Boolean);
 const seg = encodeURIComponent;
+const keepsSecrets = () => projectsWhere('secrets.set').length > 0;
 const job = (id: unknown) => (id ? <a href={`#/jobs/${id}`}>job {String(id)}</a> : '–');
 const projectField: Field = {
   name: 'project',
@@ -205,7 +206,7 @@ export const resources: Record<string, Resource> = {
     actions: [
       {
         name: 'Delete',
-        may: isAdmin,
+        may: () => may('volumes.change'),
         ask: (r) => [`Delete volume ${r.name}?`, `The files in ${r.path} stay where they are.`],
         run: (r) =>
           call('DELETE', `/v1/volumes/${seg(r.name)}`).then(() => `Volume ${r.name} deleted`),
@@ -215,6 +216,7 @@ export const resources: Record<string, Resource> = {
       title: 'Add a volume',
       button: 'Add',
       said: 'The volume was added',
+      may: () => may('volumes.change'),
       fields: [
         { name: 'name', label: 'Name', required: true },
         { name: 'path', label: 'Directory', required: true, placeholder: '/mnt/data' },
@@ -256,7 +258,7 @@ export const resources: Record<string, Resource> = {
     actions: [
       {
         name: 'Delete',
-        may: () => managed().length > 0,
+        may: keepsSecrets,
         ask: (r) => [`Delete secret ${r.name}?`, 'Jobs that ask for it do not start any more.'],
         run: (r) =>
           call('DELETE', `/v1/secrets/${seg(r.name)}?project=${seg(r.project)}`).then(
@@ -268,11 +270,16 @@ export const resources: Record<string, Resource> = {
       title: 'Set a secret',
       button: 'Set',
       said: 'The secret was set',
-      may: () => managed().length > 0,
+      may: keepsSecrets,
       fields: [
         { name: 'name', label: 'Name', required: true, placeholder: 'HF_TOKEN' },
         { name: 'value', label: 'Value', kind: 'password', required: true },
-        { name: 'project', label: 'Project', kind: 'choice', choices: managed },
+        {
+          name: 'project',
+          label: 'Project',
+          kind: 'choice',
+          choices: () => projectsWhere('secrets.set'),
+        },
       ],
       run: async (f) => {
         await call(
@@ -326,12 +333,12 @@ export const resources: Record<string, Resource> = {
     actions: [
       {
         name: 'Test',
-        may: isAdmin,
+        may: () => may('prices.set'),
         run: (r) => post(`/v1/webhooks/${r.id}/test`).then(() => 'A test notice was sent'),
       },
       {
         name: 'Delete',
-        may: isAdmin,
+        may: () => may('prices.set'),
         ask: (r) => [`Delete webhook ${r.id}?`, `${r.url} gets no more notices.`],
         run: (r) => call('DELETE', `/v1/webhooks/${r.id}`).then(() => 'The webhook was deleted'),
       },
@@ -340,6 +347,7 @@ export const resources: Record<string, Resource> = {
       title: 'Add a webhook',
       button: 'Add',
       said: 'The webhook was added',
+      may: () => may('prices.set'),
       fields: [
         { name: 'url', label: 'Address', kind: 'url', required: true },
         { name: 'kinds', label: 'Notices', placeholder: 'all' },
@@ -370,7 +378,7 @@ export const resources: Record<string, Resource> = {
     actions: [
       {
         name: 'Delete',
-        may: isAdmin,
+        may: () => may('prices.set'),
         ask: (r) => [`Delete the price of ${r.of}?`, 'The next more general price applies.'],
         run: (r) =>
           call('DELETE', `/v1/prices/${seg(r.of)}`).then(() => `The price of ${r.of} was deleted`),
@@ -380,6 +388,7 @@ export const resources: Record<string, Resource> = {
       title: 'Set a price',
       button: 'Set',
       said: 'The price was set',
+      may: () => may('prices.set'),
       fields: [
         { name: 'of', label: 'Of', required: true, placeholder: 'gpu:H100' },
         { name: 'charge', label: 'Charge in $ per GPU hour', kind: 'number', required: true },
@@ -441,7 +450,7 @@ export const resources: Record<string, Resource> = {
     actions: [
       {
         name: 'Check',
-        may: isAdmin,
+        may: () => may('pools.change'),
         run: (r) =>
           post<{ ok?: boolean; text?: string }>(`/v1/pools/${seg(r.name)}/check`).then(
             (d) => d.text ?? `Pool ${r.name} answers`,
@@ -449,7 +458,7 @@ export const resources: Record<string, Resource> = {
       },
       {
         name: 'Ask again',
-        may: isAdmin,
+        may: () => may('pools.change'),
         run: (r) =>
           post(`/v1/pools/${seg(r.name)}/retry`).then(() => `Pool ${r.name} is asked again`),
       },

@@ -13,32 +13,33 @@ export async function loadProjects(): Promise<void> {
   try {
     projects.value = (await get<{ projects: Membership[] }>('/v1/projects')).projects;
   } catch {
-    /* without them only admins see buttons; the head decides */
+    /* without them the choice of projects is empty; the head decides */
   }
 }
 effect(() => {
   if (ready.value) void loadProjects();
 });
 
-const mayWrite = () => status.value?.you.scope !== 'read';
-export const isAdmin = () => status.value?.you.role === 'admin' && mayWrite();
-const roleIn = (project: string) =>
-  projects.value.find((p) => p.name === project)?.members[status.value?.you.user ?? ''] ?? '';
-// Admins of a project act on all of its jobs, members on their own.
-export function mayActOn(job: { user: string; project: string }): boolean {
-  if (!status.value || !mayWrite()) return false;
-  if (isAdmin() || roleIn(job.project) === 'admin') return true;
-  return job.user === status.value.you.user && roleIn(job.project) !== 'viewer';
+// Whether the person may do this with the token of this session: everywhere, or in the project.
+export function may(permission: string, project = ''): boolean {
+  const you = status.value?.you;
+  if (!you) return false;
+  return (
+    you.permissions.includes(permission) ||
+    (you.permissions_in[project]?.includes(permission) ?? false)
+  );
 }
-export const mayManage = (project: string) =>
-  isAdmin() || (mayWrite() && roleIn(project) === 'admin');
-// Projects whose budgets, secrets and members the person may change.
-export const managed = () => projects.value.map((p) => p.name).filter(mayManage);
-export const maySubmit = () =>
-  mayWrite() &&
-  (isAdmin() || projects.value.some((p) => (roleIn(p.name) || 'viewer') !== 'viewer'));
+const somewhere = (permission: string) =>
+  may(permission) ||
+  Object.values(status.value?.you.permissions_in ?? {}).some((p) => p.includes(permission));
+// Those who may steer all jobs of a project, and others their own.
+export const mayActOn = (job: { user: string; project: string }): boolean =>
+  may('jobs.any', job.project) ||
+  (job.user === status.value?.you.user && may('jobs.run', job.project));
+// Projects in which the person may do this.
+export const projectsWhere = (permission: string) =>
+  projects.value.map((p) => p.name).filter((name) => may(permission, name));
+export const maySubmit = () => somewhere('jobs.run');
 // The default project: that of the token, else the first in which the person may submit jobs.
 export const usualProject = () =>
-  status.value?.you.project ||
-  projects.value.find((p) => (roleIn(p.name) || 'viewer') !== 'viewer')?.name ||
-  '';
+  status.value?.you.project || projects.value.find((p) => may('jobs.run', p.name))?.name || '';

@@ -250,7 +250,7 @@ Status FileService::fetch(const Sha256& digest,
       service.fetched_.notify_all();
     }
   } turn(*this, digest);
-  HeadClient head(at, options_.tls, options_.credential);
+  HeadClient head(at, options_.tls(), options_.credential);
   if (auto known = store_->read_tree(digest))
     list = std::move(*known);
   else
@@ -294,7 +294,7 @@ Status FileService::fetch_pieces(const Sha256& digest,
   std::atomic<std::size_t> next{0};
   std::vector<Status> results(std::min(fetches_at_once, batches.size()));
   const auto work = [&](Status& result) {
-    HeadClient head(at, options_.tls, options_.credential);
+    HeadClient head(at, options_.tls(), options_.credential);
     for (std::size_t i = next++; result && i < batches.size(); i = next++)
       result = fetch_batch(head, target, batches[i]);
     if (!result)
@@ -383,7 +383,7 @@ Result<std::string> FileService::put(int peer, std::uint64_t list_bytes, const n
   std::string list(list_bytes, '\0');
   BILLOW_TRY_VOID(receive(peer, list.data(), list.size()));
   const files::Tree tree = BILLOW_TRY(files::decode(list));
-  HeadClient head(at, options_.tls, options_.credential);
+  HeadClient head(at, options_.tls(), options_.credential);
   const auto missing = BILLOW_TRY(
       files::decode_digests(BILLOW_TRY(head.call(net::Method::post, "/v1/files/trees", list))));
   files::DigestSet wanted(missing.begin(), missing.end());
@@ -420,7 +420,7 @@ Status FileService::outputs(int peer,
                             std::uint64_t list_bytes,
                             const net::Endpoint& at) {
   const std::string digest = BILLOW_TRY(put(peer, list_bytes, at));
-  HeadClient head(at, options_.tls, options_.credential);
+  HeadClient head(at, options_.tls(), options_.credential);
   BILLOW_TRY_VOID(
       head.call(net::Method::put, fmt::format("/v1/tasks/{}/outputs", task.value), digest));
   return send_all(peer, "ok\n");

@@ -60,9 +60,9 @@ class FileService {
   struct Options {
     std::string directory;  // of the cache
     std::uint64_t bytes_max = 0;
-    Fd listener;                          // of the socket, see Doors
-    std::function<net::Endpoint()> head;  // the current leader; called on the loop
-    net::TlsClientOptions tls;
+    Fd listener;                                 // of the socket, see Doors
+    std::function<net::Endpoint()> head;         // the current leader; called on the loop
+    std::function<net::TlsClientOptions()> tls;  // from any thread
     std::shared_ptr<const net::NodeCredential> credential;
     std::string work_dir;  // the agent's own; jobs' directories are in it
     std::string door;      // the directory in it that holds the socket

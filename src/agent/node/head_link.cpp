@@ -31,13 +31,46 @@ Result<std::unique_ptr<HeadLink>> HeadLink::create(net::Loop& loop,
   std::unique_ptr<HeadLink> link(new HeadLink(loop, std::move(options), std::move(callbacks)));
   for (const std::string& head : split(link->options_.heads, ','))
     link->endpoints_.push_back(BILLOW_TRY(net::parse_endpoint(trim(head))));
-  link->client_ = BILLOW_TRY(net::HttpClient::create(loop, {.tls = link->options_.tls}));
+  HeadLink& self = *link;
+  link->certificate_ =
+      BILLOW_TRY(net::CertificateKeeper::create(loop, {.place = self.options_.certificate,
+                                                       .credential = self.options_.credential,
+                                                       .name = self.options_.name,
+                                                       .head = [&self] { return self.endpoint(); },
+                                                       .changed =
+                                                           [&self] {
+                                                             self.stale_ = true;
+                                                           }}));
   return link;
 }
 
 void HeadLink::dial() {
   if (dialing_ || socket_)
     return;
+  dialing_ = true;
+  certificate_->before_dialling([this] {
+    dialing_ = false;
+    dial_certified();
+  });
+}
+
+// Anew after the certificate has changed. The open WebSocket does not need the client.
+Status HeadLink::open_client() {
+  if (client_ && !stale_)
+    return {};
+  auto fresh = BILLOW_TRY(net::HttpClient::create(loop_, {.tls = tls()}));
+  // The old one may be calling us: destroyed later.
+  loop_.post([old = std::shared_ptr<net::HttpClient>(std::move(client_))] {});
+  client_ = std::move(fresh);
+  stale_ = false;
+  return {};
+}
+
+void HeadLink::dial_certified() {
+  if (const Status open = open_client(); !open) {
+    log_warn("{}", open.error().message);
+    return redial();
+  }
   net::ClientRequest request;
   request.endpoint = endpoint();
   request.target = "/v1/agent";
@@ -65,6 +98,7 @@ void HeadLink::dialled(Result<std::shared_ptr<net::WebSocket>> socket) {
     const bool unknown_credential = socket.error().code == Code::unauthorized;
     if (attempts_ % 20 == 0 && !unknown_credential)
       log_warn("cannot reach the head at {}: {}", options_.heads, socket.error().message);
+    certificate_->connection_failed();
     refused(unknown_credential);
     if (socket.error().code == Code::invalid)
       return ask_time();
@@ -80,6 +114,8 @@ void HeadLink::dialled(Result<std::shared_ptr<net::WebSocket>> socket) {
 // The head could not accept the time of our signature: our clock may be wrong. Any answer of the
 // head says what its clock shows.
 void HeadLink::ask_time() {
+  if (!open_client())
+    return redial();
   net::ClientRequest request;
   request.endpoint = endpoint();
   request.target = "/healthz";

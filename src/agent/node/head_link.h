@@ -13,6 +13,7 @@
 #include "base/result.h"
 #include "base/rng.h"
 #include "net/address.h"
+#include "net/http/certificate_keeper.h"
 #include "net/http/http_client.h"
 #include "net/http/node_credential.h"
 #include "net/loop.h"
@@ -25,7 +26,8 @@ class HeadLink {
   struct Options {
     std::string heads;  // "unix:/…", "http://…", "https://…"; several separated by commas
     std::shared_ptr<net::NodeCredential> credential;
-    net::TlsClientOptions tls;
+    net::CertificatePlace certificate;
+    std::string name;  // of the node
   };
   struct Callbacks {
     std::function<void()> connected;
@@ -40,6 +42,8 @@ class HeadLink {
   void dial();
   // The head that is being dialled or is connected.
   const net::Endpoint& endpoint() const { return endpoints_[head_at_ % endpoints_.size()]; }
+  // What connections to the head show and trust. Safe from any thread.
+  net::TlsClientOptions tls() const { return certificate_->tls(); }
   bool connected() const { return socket_ != nullptr; }
   bool removed() const { return removed_; }
   void send(std::string_view frame);  // dropped while there is no connection
@@ -48,6 +52,8 @@ class HeadLink {
 
  private:
   HeadLink(net::Loop& loop, Options options, Callbacks callbacks);
+  void dial_certified();
+  Status open_client();
   void dialled(Result<std::shared_ptr<net::WebSocket>> socket);
   void redial();
   void disconnected();
@@ -61,11 +67,13 @@ class HeadLink {
   std::vector<net::Endpoint> endpoints_;
   std::size_t head_at_ = 0;
   std::unique_ptr<net::HttpClient> client_;
+  std::unique_ptr<net::CertificateKeeper> certificate_;
   std::shared_ptr<net::HttpClient::Call> call_;
   std::shared_ptr<net::WebSocket> socket_;
   net::Timer redial_;
   std::uint64_t attempts_ = 0;
   bool dialing_ = false, removed_ = false;
+  bool stale_ = false;        // the client shows a certificate of before
   SteadyTime refused_since_;  // 0: the head knows this node or is unreachable
 };
 

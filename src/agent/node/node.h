@@ -10,6 +10,7 @@
 
 #include "base/limits.h"
 #include "base/result.h"
+#include "net/http/certificate_keeper.h"
 #include "net/tls.h"
 
 namespace billow::agent {
@@ -26,7 +27,7 @@ struct NodeOptions {
   std::int64_t arena_bytes = -1;
   // That memory with what is not pinned, and disk space below it; -1: chosen.
   std::int64_t sleep_memory_bytes = -1, sleep_disk_bytes = -1;
-  net::TlsClientOptions tls;                  // trust settings for https
+  net::CertificatePlace certificate;          // that it shows the head, and how to trust that
   std::map<std::string, std::string> labels;  // zone=a: what jobs may ask for
   std::string only_gpus;           // "0,2" or UUIDs, if an engine gave us some; "none"; empty: all
   bool allow_mig_changes = false;  // MIG instances are created and removed as jobs need them

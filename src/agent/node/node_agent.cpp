@@ -62,7 +62,7 @@ void NodeAgent::run() {
 }
 
 ContentSource NodeAgent::content_source() const {
-  return {link_->endpoint(), options_.tls, credential_};
+  return {link_->endpoint(), link_->tls(), credential_};
 }
 
 NodeOffer NodeAgent::offer() const {

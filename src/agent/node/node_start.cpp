@@ -81,15 +81,18 @@ Status NodeAgent::lock_data_dir() {
 }
 
 Status NodeAgent::open_link() {
-  link_ = BILLOW_TRY(HeadLink::create(
-      loop_, {.heads = options_.head, .credential = credential_, .tls = options_.tls},
-      {.connected = [this] { connected(); },
-       .frame = [this](std::string_view frame) { on_frame(frame); },
-       .disconnected = [this] { disconnected(); },
-       .removed =
-           [this] {
-             removed_by_head();
-           }}));
+  link_ = BILLOW_TRY(HeadLink::create(loop_,
+                                      {.heads = options_.head,
+                                       .credential = credential_,
+                                       .certificate = options_.certificate,
+                                       .name = options_.node_name},
+                                      {.connected = [this] { connected(); },
+                                       .frame = [this](std::string_view frame) { on_frame(frame); },
+                                       .disconnected = [this] { disconnected(); },
+                                       .removed =
+                                           [this] {
+                                             removed_by_head();
+                                           }}));
   return {};
 }
 
@@ -204,7 +207,7 @@ void NodeAgent::open_files() {
        .bytes_max = options_.files_bytes_max,
        .listener = std::move(*listener),
        .head = [this] { return link_->endpoint(); },
-       .tls = options_.tls,
+       .tls = [this] { return link_->tls(); },
        .credential = credential_,
        .work_dir = work_->path(),
        .door = door_,

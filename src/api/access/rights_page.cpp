@@ -25,6 +25,8 @@ const char* token_text(Need need) {
       return "submit, full or node";
     case Need::gateway:
       return "gateway or full";
+    case Need::machine:
+      return "node or gateway";
   }
   return "?";
 }

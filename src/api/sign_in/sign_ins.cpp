@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "api/session.h"
 #include "base/crypto.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "core/control/decide/decide.h"
@@ -19,6 +21,8 @@ namespace {
 
 constexpr Duration login_look_every = seconds(1), check_min = seconds(1);
 constexpr std::size_t checks_max = 4;  // at once
+constexpr Duration uses_saved_every = minutes(1);
+constexpr std::size_t uses_bytes_max = 64 << 20;
 
 }  // namespace
 
@@ -445,6 +449,30 @@ std::optional<WallTime> SignIns::last_use(TokenId token) const {
 }
 
 // ---- whether providers still know people
+
+void SignIns::load_uses() {
+  const std::string path = host_.last_uses_file();
+  const auto text = path.empty() ? Result<std::string>("") : read_file(path, uses_bytes_max);
+  const auto json = text ? parse_json(*text) : Result<Json>(Json());
+  if (!json)
+    return;
+  for (const auto& [number, at] : json->members())
+    if (const auto id = parse_int(number, 1, INT64_MAX))
+      used_.try_emplace(TokenId(static_cast<std::uint64_t>(*id)), WallTime{at.int_or(0)});
+  saved_ = host_.loop().every(uses_saved_every, [this] { save_uses(); });
+}
+
+void SignIns::save_uses() {
+  const std::string path = host_.last_uses_file();
+  if (path.empty() || !std::exchange(uses_changed_, false))
+    return;
+  Json all = Json::object();
+  for (const auto& [token, at] : used_)
+    if (host_.state().tokens.contains(token))
+      all.set(std::to_string(token.value), at.ns);
+  if (const Status written = write_file_atomic(path, all.dump() + "\n", 0600); !written)
+    log_warn("{}", written.error().message);
+}
 
 void SignIns::begin_checks() {
   again_ = host_.loop().after(login_look_every, [this] {

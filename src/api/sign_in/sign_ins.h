@@ -100,10 +100,17 @@ class SignIns {
 
   // ---- later
   // A token was used, so it may be renewed.
-  void used(TokenId token, WallTime now) { used_[token] = now; }
+  void used(TokenId token, WallTime now) {
+    used_[token] = now;
+    uses_changed_ = true;
+  }
   std::optional<WallTime> last_use(TokenId token) const;
   // From now on checks, by a timer, whether providers still know people.
   void begin_checks();
+  // When tokens were last used outlives the head, in a file that is written once a minute: what
+  // was used in the minute before a crash is forgotten.
+  void load_uses();
+  void save_uses();
 
  private:
   struct Login {  // of a token
@@ -151,10 +158,11 @@ class SignIns {
   std::unique_ptr<identity::Providers> asker_;
   std::map<std::string, Begun> begun_;     // by state
   std::map<std::string, Device> devices_;  // by handle
-  std::map<TokenId, WallTime> used_;       // since this head began
+  std::map<TokenId, WallTime> used_;
+  bool uses_changed_ = false;  // since they were saved
   std::map<TokenId, SteadyTime> checked_;
   std::size_t checking_ = 0;
-  net::Timer again_;
+  net::Timer again_, saved_;
 };
 
 namespace sign_in {

@@ -1,5 +1,5 @@
-// Secrets of a project. A value comes from a prompt, a pipe or a file, never from the command line:
-// others can see that, and shells keep it.
+// Secrets of a project, and the head's own keys. A value comes from a prompt, a pipe or a file,
+// never from the command line: others can see that, and shells keep it.
 #include <fmt/format.h>
 #include <termios.h>
 #include <unistd.h>
@@ -26,6 +26,13 @@ constexpr OptionSpec secret_set_options[] = {
     {"file", 0, "PATH", "read the value from this file, unchanged", false, Completes::file},
     {"from", 0, "BACKEND:PATH#KEY",
      "do not store a value: fetch it from this secret backend when a job starts"}};
+
+constexpr OptionSpec authority_options[] = {
+    {"finish", 0, nullptr, "change over to the authority that was announced"},
+    {"at-once", 0, nullptr,
+     "with --finish: do not wait until all nodes have certificates of it. Machines that did not "
+     "connect since it was announced must join again"},
+};
 
 std::string path_of(const Parsed& p, const std::string& name) {
   return with_query(name.empty() ? "/v1/secrets" : "/v1/secrets/" + net::percent_encode(name),
@@ -185,6 +192,47 @@ int secret_rm(const Parsed& p) {
       });
 }
 
+// ---- the head's own authority
+
+void show_authority(const Json& document) {
+  if (!document["tls"].bool_or(false))
+    return print("this head does not use TLS: it has no authority\n");
+  const auto pins = split(document["fingerprints"].str_or(""), ',');
+  if (!pins.front().empty())
+    print(fmt::format("authority      {}\n", pins.front()));
+  if (pins.size() > 1)
+    print(fmt::format("next           {}, announced {}\n", pins[1],
+                      document["next_since"].str_or("")));
+  print(fmt::format(
+      "certificates   {}, {}\n",
+      document["certificates"].str_or("") == "external"
+          ? "of another authority (--client-ca)"
+          : fmt::format("issued for {}", format_duration(seconds(document["life_s"].int_or(0)))),
+      document["required"].bool_or(false) ? "required of nodes and gateways" : "not required"));
+}
+
+int authority_show(const Parsed& p) {
+  return ask(
+      p, [](Client& c) { return c.get("/v1/authority"); }, show_authority);
+}
+
+int authority_rotate(const Parsed& p) {
+  if (p.has("at-once") && !p.has("finish"))
+    return report_usage({Code::invalid, "--at-once needs --finish", ""});
+  const Json body = Json::object({{"finish", p.has("finish")}, {"at_once", p.has("at-once")}});
+  return ask(
+      p, [&](Client& c) { return c.post("/v1/authority/rotate", body.dump()); },
+      [&](const Json& document) {
+        show_authority(document);
+        if (!p.has("finish"))
+          say(fmt::format(
+              "nodes and gateways learn the next authority within {}. Then change over with "
+              "`billow "
+              "authority rotate --finish`; people who logged in by a fingerprint log in again",
+              format_duration(seconds(document["life_s"].int_or(0)))));
+      });
+}
+
 }  // namespace
 
 void add_secret_commands(CommandTable& table) {
@@ -225,6 +273,22 @@ void add_secret_commands(CommandTable& table) {
                    .options = {secret_options},
                    .operands = Operands::some,
                    .group = people_group});
+  table.push_back({.name = "authority",
+                   .summary = "show the head's certificate authority",
+                   .example = "billow authority",
+                   .run = authority_show,
+                   .group = people_group});
+  table.push_back(
+      {.name = "authority rotate",
+       .summary = "replace the head's certificate authority, while running",
+       .example = "billow authority rotate\nbillow authority rotate --finish",
+       .run = authority_rotate,
+       .details = "The first command announces a new authority: nodes and gateways learn its "
+                  "fingerprint and get certificates of it.\nThe second one, a day later, makes the "
+                  "head use it and forgets the old one. People who use the old fingerprint log in "
+                  "again.",
+       .options = {authority_options},
+       .group = people_group});
 }
 
 }  // namespace billow::client

@@ -48,7 +48,8 @@ bool You::may_change_jobs() const {
   return !known || (role != "viewer" && scope != "read");
 }
 bool You::may_drain() const {
-  return !known || (role == "admin" && scope == "full");
+  return !known || permissions.contains("nodes.drain") ||
+         (permissions.empty() && role == "admin" && scope == "full");
 }
 
 bool Fleet::is_idle(const JobEntry& job) const {

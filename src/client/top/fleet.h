@@ -74,6 +74,8 @@ struct HeldCards {
 struct You {
   bool known = false;
   std::string user, role, scope;
+  // Of the whole installation; heads of version 0.1 report none.
+  std::set<std::string> permissions;
   bool may_change_jobs() const;
   bool may_drain() const;
 };

@@ -229,7 +229,9 @@ void Fleet::take_status(const Json& answer) {
   const Json& about = answer["you"];
   if (!about.is_object())
     return;
-  you = {true, text_of(about["user"]), text_of(about["role"]), text_of(about["scope"])};
+  you = {true, text_of(about["user"]), text_of(about["role"]), text_of(about["scope"]), {}};
+  for (const Json& each : about["permissions"].items())
+    you.permissions.insert(text_of(each));
 }
 
 void Fleet::sample() {

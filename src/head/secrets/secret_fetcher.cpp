@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/log.h"
 #include "core/wire/codec.h"
 #include "secrets/backend.h"
 
@@ -10,6 +11,8 @@ namespace {
 
 // Servers of others may be slow, and many jobs may start at once.
 constexpr std::size_t fetching_threads = 4, fetches_waiting_max = 100'000;
+
+constexpr Duration renew_again = minutes(1);  // after a renewal that failed
 
 struct Wanted {
   std::string secret;
@@ -90,6 +93,47 @@ bool SecretFetcher::holds(const control::Effect& effect) {
     return false;
   }
   return true;
+}
+
+void SecretFetcher::renew_credentials() {
+  const std::string prefix = secrets::record_of("");
+  const control::State& state = options_.state();
+  const SteadyTime now = options_.clock->steady();
+  std::map<std::string, Renewal> kept;
+  for (auto at = state.secrets.lower_bound({ProjectId{}, prefix});
+       at != state.secrets.end() && at->first.first == ProjectId{} &&
+       at->first.second.starts_with(prefix);
+       ++at) {
+    const std::string& record = at->first.second;
+    Renewal& renewal = kept[record] = renewals_[record];
+    if (renewal.sealed != at->second.sealed)  // another credential, or none was looked at yet
+      renewal = {.at = now, .under_way = renewal.under_way, .sealed = at->second.sealed};
+    if (renewal.under_way || renewal.never || renewal.at > now)
+      continue;
+    const auto settings = settings_of(state, *options_.keeper, record.substr(prefix.size()));
+    if (!settings)
+      continue;
+    const Status queued = workers_.submit(
+        [settings = *settings, clock = options_.clock]() -> Result<Duration> {
+          return BILLOW_TRY(secrets::make_backend(settings, *clock))->renew();
+        },
+        [this, record](const Result<Duration>& next) { renewed(record, next); });
+    renewal.under_way = queued.has_value();
+  }
+  renewals_ = std::move(kept);
+}
+
+void SecretFetcher::renewed(const std::string& record, const Result<Duration>& next) {
+  const auto found = renewals_.find(record);
+  if (found == renewals_.end())
+    return;
+  Renewal& renewal = found->second;
+  renewal.under_way = false;
+  renewal.never = next && next->ns == 0;
+  renewal.at = options_.clock->steady() + (next ? *next : renew_again);
+  if (!next && !renewal.complained)
+    log_warn("{}: its credential was not renewed: {}", record, next.error().message);
+  renewal.complained = !next;
 }
 
 void SecretFetcher::came(const control::Effect& effect, TaskId id, SecretKeeper::Fetched values) {

@@ -7,7 +7,9 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <set>
+#include <string>
 
 #include "base/clock.h"
 #include "core/control/decide/decide.h"
@@ -28,12 +30,21 @@ class SecretFetcher {
 
   // True: it is an order that waits, and is delivered later.
   bool holds(const control::Effect& effect);
+  // On a timer: renews the credentials of backends that expire, in time.
+  void renew_credentials();
 
  private:
+  struct Renewal {
+    SteadyTime at;  // when the next one is due
+    bool under_way = false, never = false, complained = false;
+    std::string sealed;  // the settings that this is about
+  };
+  void renewed(const std::string& backend, const Result<Duration>& next);
   void came(const control::Effect& effect, TaskId task, SecretKeeper::Fetched values);
 
   Options options_;
   std::set<TaskId> under_way_;
+  std::map<std::string, Renewal> renewals_;  // by the backend's record
   net::Workers workers_;
 };
 

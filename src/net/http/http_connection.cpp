@@ -222,6 +222,8 @@ bool Connection::head_arrived() {
   request_.peer_uid = peer_uid_;
   request_.request_id = request_id_;
   request_.tls = stream_->tls();
+  if (request_.tls && !certificate_)
+    certificate_ = stream_->peer_certificate();
   state_ = State::body;
   plan_ = {};
   body_bytes_ = 0;
@@ -312,7 +314,8 @@ void Connection::dispatch() {
   parser_.reset();
   request_.attachment = std::move(plan_.attachment);
   plan_ = {};
-  auto exchange = std::make_shared<ServerExchange>(shared_from_this(), std::move(request_));
+  auto exchange =
+      std::make_shared<ServerExchange>(shared_from_this(), std::move(request_), certificate_);
   exchange_ = exchange.get();
   const auto threw = [&](std::string_view what) {
     log_error("request {}: the handler threw: {}", request_id_, what);

@@ -88,6 +88,7 @@ class Connection : public StreamOwner, public std::enable_shared_from_this<Conne
   std::shared_ptr<Admission::Place> place_;
   std::string peer_;
   std::optional<unsigned> peer_uid_;
+  PeerCertificatePtr certificate_;  // of the client, from its first request on
 
   // Of the current request
   Request request_;

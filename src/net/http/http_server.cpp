@@ -155,8 +155,10 @@ struct HttpServer::Impl final : ConnectionHost {
   }
 
   Status listen() {
-    if (!settings.tls.cert_path.empty())
+    if (!settings.tls.cert_path.empty()) {
       tls = BILLOW_TRY(TlsContext::server(settings.tls));
+      BILLOW_TRY_VOID(ask_client_certificates(*tls, settings.clients));
+    }
     for (const auto& text : settings.listen) {
       auto item = std::make_unique<Listening>(
           BILLOW_TRY(listen_on(BILLOW_TRY(parse_address(text)))), false, Watch{});
@@ -287,6 +289,13 @@ std::size_t HttpServer::connections() const {
 
 ServerFigures HttpServer::figures() const {
   return impl_->admission->figures();
+}
+
+Status HttpServer::set_tls(const TlsServerOptions& tls, const ClientAuthorities& clients) {
+  auto context = BILLOW_TRY(TlsContext::server(tls));
+  BILLOW_TRY_VOID(ask_client_certificates(*context, clients));
+  impl_->tls = std::move(context);
+  return {};
 }
 
 void HttpServer::stop_listening() {

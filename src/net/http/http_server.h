@@ -18,6 +18,7 @@
 
 #include "base/file.h"
 #include "base/limits.h"
+#include "net/client_certs.h"
 #include "net/http/http.h"
 #include "net/http/websocket.h"
 #include "net/loop.h"
@@ -42,6 +43,8 @@ class Exchange {
   virtual void finish() = 0;
   virtual void abort() = 0;  // cuts the connection
 
+  // That the client has shown in the TLS handshake; null: none.
+  virtual PeerCertificatePtr certificate() const { return nullptr; }
   virtual bool open() const = 0;
   // Called once if the client disconnects before the answer is complete. (A client that only stops
   // sending counts as disconnected for a stream; a plain answer can still be sent.)
@@ -134,6 +137,7 @@ class HttpServer {
   struct Options {
     std::vector<std::string> listen;  // "127.0.0.1:7070", "[::1]:0", "unix:/path" (mode 0600)
     TlsServerOptions tls;             // for the TCP addresses, when cert_path is set
+    ClientAuthorities clients;        // whose certificates clients may show there
     BodyPolicy body_policy;           // default: bodies up to limits::api_body_bytes_max
     // Who sends a request, from its head. Default: every caller is a stranger.
     std::function<Caller(const Request& head)> identify;
@@ -153,6 +157,9 @@ class HttpServer {
   std::vector<std::string> bound_addresses() const;  // with the ports the system chose
   std::size_t connections() const;
   ServerFigures figures() const;
+  // Another certificate, and other authorities of clients, for connections from now on. If they are
+  // not usable, the ones before stay.
+  Status set_tls(const TlsServerOptions& tls, const ClientAuthorities& clients);
   void stop_listening();  // finishes running requests; each connection then closes
   // Serves an already connected socket as if it had been accepted (socket activation, tests).
   void adopt(Fd fd);

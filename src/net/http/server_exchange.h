@@ -8,13 +8,18 @@ namespace billow::net {
 // The handler's side of one request. It owns the connection, not the other way round.
 class ServerExchange final : public Exchange {
  public:
-  ServerExchange(std::shared_ptr<Connection> connection, Request request)
-      : connection_(std::move(connection)), request_(std::move(request)) {}
+  ServerExchange(std::shared_ptr<Connection> connection,
+                 Request request,
+                 PeerCertificatePtr certificate)
+      : connection_(std::move(connection)),
+        request_(std::move(request)),
+        certificate_(std::move(certificate)) {}
   ~ServerExchange() override {
     if (connection_ && connection_->exchange_ == this)
       connection_->abandoned();
   }
   Request& request() override { return request_; }
+  PeerCertificatePtr certificate() const override { return certificate_; }
   void respond(Response response) override {
     if (active())
       connection_->respond(std::move(response));
@@ -72,6 +77,7 @@ class ServerExchange final : public Exchange {
   bool active() const { return connection_->exchange_ == this; }
   std::shared_ptr<Connection> connection_;
   Request request_;
+  PeerCertificatePtr certificate_;
   std::function<void()> on_close_;
   std::shared_ptr<std::function<void()>> on_drain_;
   bool gone_ = false;

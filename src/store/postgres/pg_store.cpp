@@ -42,6 +42,10 @@ class PgStoreImpl final : public PgStore {
       return fail(Code::internal, fmt::format("{} could not be kept in {}", name, pg::shown(url_)));
     return std::string(q.text(0));
   }
+  Status set_shared_secret(const std::string& name, const std::string& value) override {
+    auto db = BILLOW_TRY(pg::Db::connect(url_));
+    return db->run("UPDATE shared SET value = ? WHERE name = ?", value, name);
+  }
 
   const std::string url_;
   mutable ReadPool readers_;

@@ -32,6 +32,8 @@ class PgStore : public Store {
   // A secret that all heads of this database share: the existing one, else `candidate` is stored.
   virtual Result<std::string> shared_secret(const std::string& name,
                                             const std::string& candidate) = 0;
+  // Replaces it for all heads that start from now on.
+  virtual Status set_shared_secret(const std::string& name, const std::string& value) = 0;
 };
 
 std::string shown_store(const std::string& url);  // without its password

@@ -77,7 +77,10 @@ class FakeHost final : public Host {
       return done(fail(Code::forbidden, "this account may not"));
     done(found->second);
   }
-  void adopt_agent(std::shared_ptr<net::WebSocket>, std::string, TokenId) override {}
+  void adopt_agent(std::shared_ptr<net::WebSocket>,
+                   std::string,
+                   TokenId,
+                   std::function<bool()>) override {}
   bool send(NodeId, const wire::agent_v1::ToAgent&, std::string_view) override { return false; }
   std::unique_ptr<net::Subscription> read_log(NodeId, wire::agent_v1::LogRead, OnChunk) override {
     return nullptr;

@@ -34,6 +34,7 @@ TEST(Rights, ATokenMayDoWhatItsScopeSays) {
   EXPECT_EQ(scopes_that_may(Need::node), "node");
   EXPECT_EQ(scopes_that_may(Need::join), "join");
   EXPECT_EQ(scopes_that_may(Need::gateway), "full gateway");
+  EXPECT_EQ(scopes_that_may(Need::machine), "node gateway");
 }
 
 TEST(Rights, ARefusalSaysWhichTokenIsNeeded) {

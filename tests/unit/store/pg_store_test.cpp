@@ -199,6 +199,8 @@ TEST_P(PgOnly, SharedSecretsAreTheSameForAll) {
   auto store = try_open("alpha");
   EXPECT_EQ(*(*store)->shared_secret("key", "one"), "one");
   EXPECT_EQ(*(*store)->shared_secret("key", "two"), "one");
+  EXPECT_TRUE((*store)->set_shared_secret("key", "three"));
+  EXPECT_EQ(*(*store)->shared_secret("key", "two"), "three");
 }
 
 }  // namespace

@@ -17,14 +17,14 @@ const kinds: Record<string, [Mark['kind'], string]> = {
 };
 const eventPages = 3; // of the journal, newest first; more would be a search, not an annotation
 
-// Leases are known to all who may see the job. The journal knows why one ended, but only admins
-// may read it.
+// Leases are known to all who may see the job. The journal knows why one ended, for those
+// who may read it.
 export async function jobMarks(id: string, label = ''): Promise<Mark[]> {
   const said = label ? `${label}: ` : '';
   const { leases } = await get<{ leases?: Lease[] }>(`/v1/jobs/${id}/cost`);
   const marks = leaseMarks(leases ?? [], said);
   const seq = status.peek()?.seq ?? 0;
-  if (status.peek()?.you.role !== 'admin' || !seq) return marks;
+  if (!status.peek()?.you.permissions.includes('audit.read') || !seq) return marks;
   try {
     const told = await journal(id, seq, said);
     // A precise reason replaces the plain "interrupted" of the lease.
