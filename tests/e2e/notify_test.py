@@ -201,7 +201,7 @@ class Services(Base):
         try:
             text = json.loads(service.first(f"(job {waiting})", 150)[3])["text"]
             self.assertIn("still waits", text)
-            self.assertIn("queued for more than 1 min", text)
+            self.assertIn("queued for more than 60 s", text)
         finally:
             self.rig.ok("stop", "--force", waiting, holder)
         self.assertEqual(len(service.messages), 1)

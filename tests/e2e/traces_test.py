@@ -182,6 +182,8 @@ class Metrics(unittest.TestCase):
             if name == "billow_gpu_job_info" and ("job", str(job)) in labels
         ]
         poll(held, "the job's series", 60)
+        readings = lambda: [k for k in self.scraped()[0] if k[0] == "DCGM_FI_DEV_FB_FREE"]
+        poll(readings, "readings of the GPUs", 60)
         series, types = self.scraped()
         numbers = [key for key in series if types.get(key[0]) in ("gauge", "counter")]
         poll(lambda: set(numbers) <= set(self.pushed()[0]), "every series of a scrape", 60)

@@ -35,7 +35,7 @@ int cmd_label(const Parsed& parsed) {
   const std::string body = Json::object({{"set", set}, {"remove", remove}}).dump();
   int code = 0;
   for (const std::string& label : *jobs) {
-    const auto answer = client->put(path_of_job(label, "/labels"), body);
+    const auto answer = client->put(path_of_job(label, "labels"), body);
     if (!answer)
       code = report(answer.error());
     else if (!parsed.has("json"))
