@@ -142,6 +142,12 @@ const Route people_routes[] = {
      secrets::remove_backend},
     {{Method::post, "/v1/secret-backends/{name}/check", Need::full, backends_change},
      secrets::check_backend},
+    {{Method::get, "/v1/notify", Need::look, {}}, notify::list},
+    {{Method::post, "/v1/notify", Need::full, {}, Adds::work}, notify::add},
+    {{Method::put, "/v1/notify/{id}", Need::full, {}}, notify::change},
+    {{Method::del, "/v1/notify/{id}", Need::full, {}}, notify::remove},
+    {{Method::post, "/v1/notify/{id}/confirm", Need::full, {}}, notify::confirm},
+    {{Method::post, "/v1/notify/{id}/test", Need::full, {}}, notify::test},
     {{Method::get, "/v1/tokens", Need::look, {}}, people::tokens},
     {{Method::post, "/v1/tokens", Need::full, {}, Adds::work}, people::create_token},
     {{Method::del, "/v1/tokens/{id}", Need::full, {}}, people::revoke_token},
@@ -196,6 +202,8 @@ const Route job_routes[] = {
     {{Method::put, "/v1/environments/{name}", Need::work, jobs_run, Adds::work},
      environments::save},
     {{Method::del, "/v1/environments/{name}", Need::work, jobs_run}, environments::remove},
+    {{Method::put, "/v1/jobs/{id}/labels", Need::work, PermissionSet{jobs_run, jobs_any}},
+     jobs::set_labels},
     {{Method::post, "/v1/jobs/{id}/rerun", Need::work, jobs_run, Adds::work}, jobs::rerun},
     {{Method::post, "/v1/jobs/{id}/restart", Need::work, PermissionSet{jobs_run, jobs_any}},
      jobs::restart},
@@ -472,6 +480,18 @@ void Api::begin(WallTime now) {
 
 void Api::end() {
   impl_->sign_ins.save_uses();
+}
+
+void Api::with_metrics(std::function<void(Result<std::string>)> fn) {
+  control::Principal everybody;
+  for (const auto& [id, user] : impl_->host.state().users)
+    if (user.starts_heads)
+      everybody = {.user = id, .name = user.name, .role = user.role, .scope = TokenScope::read};
+  admin::with_metrics(std::make_shared<Call>(Call{.host = impl_->host,
+                                                  .exchange = nullptr,
+                                                  .principal = std::move(everybody),
+                                                  .parts = {}}),
+                      std::move(fn));
 }
 
 void Api::handle(std::shared_ptr<net::Exchange> exchange) {

@@ -40,6 +40,8 @@ class Api {
   // Without a valid token it may have few bytes, and only on routes that need none.
   net::Caller identify(const net::Request& head) const;
   Result<net::BodyPlan> body_policy(const net::Request& head) const;
+  // The text of /metrics as the user who started the head sees it: everything.
+  void with_metrics(std::function<void(Result<std::string>)> fn);
   static std::vector<RouteInfo> routes();  // what the OpenAPI file is held against
 
  private:

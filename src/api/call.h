@@ -218,6 +218,7 @@ void resume(CallPtr call);
 void signal(CallPtr call);
 void explain(CallPtr call);
 void rerun(CallPtr call);
+void set_labels(CallPtr call);
 void restart(CallPtr call);
 void set_image(CallPtr call);
 }  // namespace jobs
@@ -378,7 +379,17 @@ void shutdown(CallPtr call);
 void openapi(CallPtr call);
 void routes(CallPtr call);
 void metrics(CallPtr call);
+// The text of /metrics, as this caller may see it.
+void with_metrics(CallPtr call, std::function<void(Result<std::string>)> fn);
 }  // namespace admin
+namespace notify {
+void list(CallPtr call);
+void add(CallPtr call);
+void change(CallPtr call);
+void remove(CallPtr call);
+void confirm(CallPtr call);
+void test(CallPtr call);
+}  // namespace notify
 namespace money {
 void rates(CallPtr call);
 void budgets(CallPtr call);

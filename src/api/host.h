@@ -49,6 +49,13 @@ class Host {
   // with the error.
   using Done = std::function<void(Result<std::vector<Event>>)>;
   virtual void execute(Command command, control::Cause cause, Done done) = 0;
+  // The same with rows of ended jobs that the command changes.
+  virtual void execute_with_rows(Command command,
+                                 control::Cause cause,
+                                 std::vector<JobRow>,
+                                 Done done) {
+    execute(std::move(command), std::move(cause), std::move(done));
+  }
   // Calls back when everything in the state right now is durable: a reader must not see what a
   // crash could take back.
   virtual void when_durable(std::function<void()> fn) = 0;
@@ -135,6 +142,12 @@ class Host {
   virtual std::string webhook_secret(std::uint64_t webhook) const = 0;
   virtual void test_webhook(std::uint64_t webhook,
                             std::function<void(Result<int> status)> done) = 0;
+  // Of the targets of persons: the secret of a webhook, the code that confirms a mail address.
+  virtual bool can_mail() const { return false; }
+  virtual std::string target_secret(std::uint64_t) const { return {}; }
+  virtual std::string target_code(std::uint64_t) const { return {}; }
+  virtual void send_target_code(std::uint64_t, std::function<void(Status)> done) { done({}); }
+  virtual void test_target(std::uint64_t, std::function<void(Status)> done) { done({}); }
   virtual void adopt_gateway(std::shared_ptr<net::WebSocket> socket, std::string region) = 0;
   // Null: no gateway has reported any.
   virtual const gateway::EndpointFigures* endpoint_figures(const std::string& name) const = 0;

@@ -283,10 +283,10 @@ void add_endpoints(Exposition& out, const Call& call) {
 
 }  // namespace
 
-void metrics(CallPtr call) {
+void with_metrics(CallPtr call, std::function<void(Result<std::string>)> fn) {
   const Status queued = call->host.workers().submit(
       [&queries = call->host.queries()] { return queries.usage({.by_project = true}); },
-      [call](Result<std::vector<UsageRow>> rows) {
+      [call, fn](Result<std::vector<UsageRow>> rows) {
         Exposition out;
         add_fleet(out, *call);
         add_head(out, call->host);
@@ -305,14 +305,22 @@ void metrics(CallPtr call) {
                     metric_label("project", project->second.name),
                     static_cast<double>(row.gpu_milli_ms) / 1e6);
           }
-        net::Response response;
-        response.headers = {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}};
-        response.body = out.text();
-        net::compress_for(call->request(), response);
-        call->exchange->respond(std::move(response));
+        fn(out.text());
       });
   if (!queued)
-    call->fail(queued.error());
+    fn(pass(queued.error()));
+}
+
+void metrics(CallPtr call) {
+  with_metrics(call, [call](Result<std::string> text) {
+    if (!text)
+      return call->fail(text.error());
+    net::Response response;
+    response.headers = {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}};
+    response.body = std::move(*text);
+    net::compress_for(call->request(), response);
+    call->exchange->respond(std::move(response));
+  });
 }
 
 }  // namespace billow::api::admin

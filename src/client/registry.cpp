@@ -16,6 +16,7 @@ CommandTable client_commands() {
   table.reserve(96);
   add_run_commands(table);
   add_job_commands(table);
+  add_label_commands(table);
   add_forward_commands(table);
   add_schedule_commands(table);
   add_cluster_commands(table);
@@ -38,6 +39,7 @@ CommandTable client_commands() {
   add_price_commands(table);
   add_idle_commands(table);
   add_webhook_commands(table);
+  add_notify_commands(table);
   add_commitment_commands(table);
   add_advise_commands(table);
   add_endpoint_commands(table);

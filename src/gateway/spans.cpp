@@ -4,15 +4,11 @@
 
 #include "base/append_format.h"
 #include "base/json.h"
-#include "base/log.h"
 #include "gateway/pure/trace_context.h"
 
 namespace billow::gateway {
 namespace {
 
-constexpr std::size_t queue_max = 8192;
-constexpr std::size_t batch_max = 512;
-constexpr Duration send_every = seconds(1);
 constexpr std::size_t text_bytes_max = 256;  // of an attribute
 
 // Kinds and status codes of OTLP.
@@ -59,13 +55,10 @@ Span begin_span(const TraceContext& trace, std::uint64_t id, std::uint64_t paren
 }  // namespace
 
 Result<std::unique_ptr<Spans>> Spans::create(net::Loop& loop, const std::string& url) {
-  auto parsed = net::parse_url(url);
-  if (!parsed)
-    return pass(Error(parsed.error()).in("--otlp"));
-  auto out = std::unique_ptr<Spans>(new Spans(loop, std::move(*parsed)));
-  out->client_ = BILLOW_TRY(net::HttpClient::create(loop, {}));
-  out->timer_ = loop.every(send_every, [at = out.get()] { at->send(); });
-  return out;
+  auto sender = BILLOW_TRY(OtlpSender::create(
+      loop,
+      {.kind = OtlpKind::spans, .url = url, .option = "--otlp", .service = "billow-gateway"}));
+  return std::unique_ptr<Spans>(new Spans(std::move(sender)));
 }
 
 void Spans::add(const Front& front, std::string_view endpoint, End end, SteadyTime now) {
@@ -90,7 +83,7 @@ void Spans::add(const Front& front, std::string_view endpoint, End end, SteadyTi
   span.attribute("billow.tries", ticket.tries);
   if (!ticket.key.empty())
     span.attribute("billow.key", ticket.key);
-  push(span.end(error));
+  sender_->push(span.end(error));
   if (ticket.given.ns == 0)
     return;
   Span call = begin_span(trace, trace.call, trace.span, kind_client);
@@ -103,56 +96,7 @@ void Spans::add(const Front& front, std::string_view endpoint, End end, SteadyTi
     call.attribute("billow.replica", static_cast<std::int64_t>(ticket.upstream->key));
   if (ticket.first_byte.ns != 0)
     call.attribute("billow.first_byte_us", (ticket.first_byte - ticket.given).ns / 1000);
-  push(call.end(error));
-}
-
-void Spans::push(std::string span) {
-  if (queue_.size() >= queue_max) {
-    ++dropped_;
-    return;
-  }
-  queue_.push_back(std::move(span));
-  if (queue_.size() >= batch_max && !sending_)
-    send();
-}
-
-void Spans::send() {
-  if (sending_ || queue_.empty())
-    return;
-  std::string body =
-      R"({"resourceSpans":[{"resource":{"attributes":[{"key":"service.name","value":)"
-      R"({"stringValue":"billow-gateway"}}]},"scopeSpans":[{"scope":{"name":"billow"},"spans":[)";
-  std::size_t spans = 0;
-  for (; spans < batch_max && !queue_.empty(); ++spans) {
-    if (spans > 0)
-      body += ',';
-    body += queue_.front();
-    queue_.pop_front();
-  }
-  body += "]}]}]}";
-  net::ClientRequest request;
-  request.endpoint = url_.endpoint;
-  request.target = url_.target;
-  request.method = net::Method::post;
-  request.timeout = seconds(10);
-  request.headers = {{"Content-Type", "application/json"}};
-  request.body = std::move(body);
-  sending_ = true;
-  client_->fetch(std::move(request),
-                 [this, spans](Result<net::Response> answer) { sent(spans, answer); });
-}
-
-void Spans::sent(std::size_t spans, const Result<net::Response>& answer) {
-  sending_ = false;
-  const bool good = answer && answer->status < 300;
-  (good ? exported_ : dropped_) += spans;
-  if (!good && !std::exchange(complained_, true))
-    log_warn("the collector of traces refused {} spans: {}", spans,
-             answer ? fmt::format("status {}", answer->status) : answer.error().message);
-  if (good)
-    complained_ = false;
-  if (queue_.size() >= batch_max)
-    send();
+  sender_->push(call.end(error));
 }
 
 }  // namespace billow::gateway

@@ -123,7 +123,9 @@ Result<std::unique_ptr<Engine>> Engine::restore(Options options, ledger::PriceBo
 }
 
 void Engine::remember_finished(JobId id, std::string stored) {
-  finished_[id] = std::move(stored);
+  const auto [at, is_new] = finished_.insert_or_assign(id, std::move(stored));
+  if (!is_new)
+    return;
   finished_order_.push_back(id);
   if (finished_order_.size() > limits::finished_documents_max) {
     finished_.erase(finished_order_.front());
@@ -218,11 +220,17 @@ void Engine::tell_watchers(const std::vector<Event>& events,
     Watchers::call(watchers_->all, events.back());
 }
 
-void Engine::absorb(control::Step step) {
+void Engine::absorb(control::Step step, std::vector<JobRow> rows) {
   if (step.empty())
     return;
   measure(step);
-  const Seq seq = options_.journal->append(batch_of(step));
+  Batch batch = batch_of(step);
+  for (JobRow& row : rows) {
+    if (finished_.contains(row.id))
+      remember_finished(row.id, row.doc);
+    batch.jobs.push_back(std::move(row));
+  }
+  const Seq seq = options_.journal->append(std::move(batch));
   BILLOW_CHECK(seq == core_.state().seq, "the journal and the state disagree on the last event");
   std::vector<Concerned> concerned = concerned_by(step);
   std::vector<std::function<void()>> observed;
@@ -268,6 +276,13 @@ void Engine::catch_up() {
 }
 
 void Engine::execute(const Command& command, const control::Cause& cause, Done done) {
+  execute_with_rows(command, cause, {}, std::move(done));
+}
+
+void Engine::execute_with_rows(const Command& command,
+                               const control::Cause& cause,
+                               std::vector<JobRow> rows,
+                               Done done) {
   catch_up();
   const SteadyTime began = options_.clock->steady();
   auto step = core_.execute(command, cause, now(), billed());
@@ -280,7 +295,7 @@ void Engine::execute(const Command& command, const control::Cause& cause, Done d
   if (done)
     events = step->events;
   const bool changed = !step->empty();
-  absorb(std::move(*step));
+  absorb(std::move(*step), std::move(rows));
   const WallTime wake = core_.wake_at();
   if (changed || (wake && wake <= now()))
     plan();

@@ -16,6 +16,7 @@
 #include "core/control/core.h"
 #include "net/subscription.h"
 #include "store/journal.h"
+#include "store/rows.h"
 
 namespace billow::head {
 
@@ -36,6 +37,11 @@ class Engine {
   const control::State& state() const { return core_.state(); }
   using Done = std::function<void(Result<std::vector<Event>>)>;
   void execute(const Command& command, const control::Cause& cause, Done done);
+  // The same with rows of ended jobs that the command changes: they are written with its events.
+  void execute_with_rows(const Command& command,
+                         const control::Cause& cause,
+                         std::vector<JobRow> rows,
+                         Done done);
   // For effects without an event, such as the orders after an agent's hello. They are sent when
   // everything before them is durable.
   void enqueue(std::vector<control::Effect> effects);
@@ -57,7 +63,7 @@ class Engine {
 
  private:
   Engine(Options options, control::Core core);
-  void absorb(control::Step step);
+  void absorb(control::Step step, std::vector<JobRow> rows = {});
   Batch batch_of(const control::Step& step);
   struct Concerned {
     JobId job, array;

@@ -145,9 +145,7 @@ Status Head::open_store() {
 
 Status Head::restore_engine() {
   notify_key_ = BILLOW_TRY(store_->secret(path("notify-key"), "notify-key", new_token));
-  notifier_ = BILLOW_TRY(
-      Notifier::create(loop_, {notify_key_, options_.notify_command, options_.webhook_hosts,
-                               [this]() -> Engine& { return *engine_; }, &journal(), &clock_}));
+  BILLOW_TRY_VOID(prepare_notices());
   engine_ =
       BILLOW_TRY(Engine::restore({.journal = &journal(),
                                   .clock = &clock_,
@@ -173,6 +171,10 @@ std::function<void()> Head::observe(const control::State& state, const Event& ev
       return log;
   if (auto secret = keeper_.heard(event))
     return secret;
+  if (const auto* queued = get_if<NoticeQueued>(&event.body))
+    return [this, target = queued->notice.target] {
+      personal_->queued(target);
+    };
   auto notice = notice_of(state, event);
   if (!notice)
     return {};
@@ -342,6 +344,7 @@ void Head::start_timers() {
   every(milliseconds(100), [this] { pools_->look(); });
   every(limits::history_job_step, [this] { sampling_->tick(); });
   every(limits::money_tick, [this] { engine_->execute(MoneyTick{}, {"head", ""}, {}); });
+  start_notices();
   every(limits::lease_renew_every, [this] { agents_->renew_leases(); });
   every(minutes(1), [this] { look_at_needed_files(); });
   every(certificates_look, [this] { certificates_->look(); });

@@ -28,6 +28,7 @@
 #include "head/head_store.h"
 #include "head/local_processes.h"
 #include "head/logs/kept_logs.h"
+#include "head/notices/personal_notices.h"
 #include "head/notifier.h"
 #include "head/options.h"
 #include "head/pools.h"
@@ -68,6 +69,8 @@ class Head {
   Agents& agents() const { return *agents_; }
   Gateways& gateways() const { return *gateways_; }
   Notifier& notifier() const { return *notifier_; }
+  PersonalNotices& personal() const { return *personal_; }
+  const HeadOptions& options() const { return options_; }
   Pools& pools() { return *pools_; }
   SecretKeeper& secrets() { return keeper_; }
   const SecretKeeper& secrets() const { return keeper_; }
@@ -107,6 +110,8 @@ class Head {
   std::function<void()> observe(const control::State& state, const Event& event);
   void complete_start(wire::agent_v1::Start& start, bool confidential);
   void prepare_secrets();
+  Status prepare_notices();
+  void start_notices();
   void warn_of_lost_secrets() const;
   void look_at_needed_files();
   void watch_local_agent();
@@ -151,6 +156,7 @@ class Head {
   std::unique_ptr<KeptLogs> logs_;
   std::unique_ptr<files::Store> files_;
   std::unique_ptr<Notifier> notifier_;
+  std::unique_ptr<PersonalNotices> personal_;
   std::unique_ptr<net::HttpServer> server_;
   std::unique_ptr<Pools> pools_;
   std::unique_ptr<LocalProcesses> local_;

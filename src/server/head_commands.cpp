@@ -21,6 +21,8 @@
 #include "gpu/sim/spec.h"
 #include "head/local_agent.h"
 #include "head/options.h"
+#include "net/address.h"
+#include "net/smtp.h"
 #include "process/spawn.h"
 #include "server/down_command.h"
 #include "server/kept_on_node.h"
@@ -62,6 +64,14 @@ constexpr OptionSpec up_options[] = {
     {"notify-command", 0, "CMD",
      "command to run for each notice (budgets, idle jobs, failures, health); it gets the notice as "
      "JSON on stdin"},
+    {"smtp", 0, "URL",
+     "mail server for the notices that users choose: smtp://USER@HOST:587 or "
+     "smtps://USER@HOST:465"},
+    {"smtp-password-file", 0, "FILE", "file with the password of the mail server", false,
+     Completes::file},
+    {"smtp-from", 0, "ADDRESS", "sender of the mails (default: the USER of --smtp)"},
+    {"smtp-ca", 0, "FILE", "certificate authority of the mail server (PEM; default: the system's)",
+     false, Completes::file},
     {"label", 'l', "K=V",
      "label of this node: region, zone, rack, switch, fabric, placement-group, pool, or any other",
      true},
@@ -73,6 +83,10 @@ constexpr OptionSpec up_options[] = {
      "allow webhooks to this host although it is on this machine or a private network (repeatable)",
      true},
     {"otlp", 0, "URL", "export traces of endpoints to this collector; see `billow gateway`"},
+    {"otlp-metrics", 0, "URL",
+     "push the metrics of /metrics to this collector (OTLP/HTTP), for example "
+     "http://127.0.0.1:4318/v1/metrics"},
+    {"otlp-every", 0, "T", "time between two pushes of metrics (default 30s)"},
     {"trace-sample", 0, "PART", "part of the requests to trace, 0 to 1 (default 1)"},
     {"system", 0, nullptr,
      "serve all users of this machine: they sign in by their account at /run/billow/head.sock "
@@ -183,6 +197,14 @@ Status read_sleep_space(const Parsed& parsed, agent::NodeOptions& options) {
   return {};
 }
 
+// A head in the background has another working directory.
+std::string absolute(std::string path) {
+  char here[4096];
+  if (path.empty() || path.front() == '/' || !::getcwd(here, sizeof here))
+    return path;
+  return std::string(here) + "/" + path;
+}
+
 head::HeadOptions head_options_of(const Parsed& parsed) {
   head::HeadOptions options;
   if (parsed.has("vault-arena"))
@@ -196,12 +218,7 @@ head::HeadOptions head_options_of(const Parsed& parsed) {
     ::setenv("BILLOW_SLEEP_DISK", parsed.get("sleep-disk").c_str(), 1);
   if (parsed.has("allow-mig-changes"))
     ::setenv("BILLOW_ALLOW_MIG_CHANGES", "1", 1);
-  options.data_dir = data_directory(parsed.get("data"));
-  if (options.data_dir.front() != '/') {
-    char here[4096];
-    if (::getcwd(here, sizeof here))
-      options.data_dir = std::string(here) + "/" + options.data_dir;
-  }
+  options.data_dir = absolute(data_directory(parsed.get("data")));
   options.pointer = pointer_path(options.data_dir);
   remember_data_directory(options.data_dir);
   options.listen = parsed.all("listen");
@@ -226,10 +243,7 @@ head::HeadOptions head_options_of(const Parsed& parsed) {
   options.client_ca = parsed.get("client-ca");
   options.require_client_certificates = parsed.has("require-client-certificates");
   options.notify_command = parsed.get("notify-command");
-  options.secrets_key = parsed.get("secrets-key");
-  if (char here[4096]; !options.secrets_key.empty() && options.secrets_key.front() != '/' &&
-                       ::getcwd(here, sizeof here))
-    options.secrets_key = std::string(here) + "/" + options.secrets_key;
+  options.secrets_key = absolute(parsed.get("secrets-key"));
   options.standby = parsed.has("standby");
   return options;
 }
@@ -248,6 +262,31 @@ Status set_certificate_life(const Parsed& parsed, head::HeadOptions& options) {
   return {};
 }
 
+// Where metrics and mails go. A wrong address is an error before anything is started.
+Status set_collectors(const Parsed& parsed, head::HeadOptions& options) {
+  options.otlp_metrics = parsed.get("otlp-metrics");
+  if (!options.otlp_metrics.empty())
+    if (const auto url = net::parse_url(options.otlp_metrics); !url)
+      return pass(Error(url.error()).in("--otlp-metrics"));
+  if (parsed.has("otlp-every")) {
+    const auto every = duration_with_unit(parsed.get("otlp-every"));
+    if (!every || *every < seconds(1))
+      return fail(Code::invalid,
+                  fmt::format("--otlp-every {} is not a time of at least one second",
+                              parsed.get("otlp-every")),
+                  "use a form like 30s");
+    options.otlp_every = *every;
+  }
+  options.smtp = parsed.get("smtp");
+  if (!options.smtp.empty())
+    if (const auto server = net::parse_smtp(options.smtp); !server)
+      return pass(Error(server.error()).in("--smtp"));
+  options.smtp_password_file = absolute(parsed.get("smtp-password-file"));
+  options.smtp_from = parsed.get("smtp-from");
+  options.smtp_ca = absolute(parsed.get("smtp-ca"));
+  return {};
+}
+
 Status set_directories(const Parsed& parsed, head::HeadOptions& options) {
   for (const char* name : {"files-dir", "backup-dir"})
     if (const std::string path = parsed.get(name); !path.empty() && path.front() != '/')
@@ -256,6 +295,7 @@ Status set_directories(const Parsed& parsed, head::HeadOptions& options) {
   options.files_dir = parsed.get("files-dir");
   options.backup_dir = parsed.get("backup-dir");
   options.logs_bucket = parsed.get("logs");
+  BILLOW_TRY_VOID(set_collectors(parsed, options));
   if (options.backup_dir.empty() && (parsed.has("backup-every") || parsed.has("backup-keep")))
     return fail(Code::invalid, "--backup-dir is missing", "add --backup-dir DIR");
   if (parsed.has("backup-every")) {

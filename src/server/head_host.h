@@ -22,6 +22,12 @@ class HeadHost final : public api::Host {
   void execute(Command command, control::Cause cause, Done done) override {
     head_.engine().execute(command, cause, std::move(done));
   }
+  void execute_with_rows(Command command,
+                         control::Cause cause,
+                         std::vector<JobRow> rows,
+                         Done done) override {
+    head_.engine().execute_with_rows(command, cause, std::move(rows), std::move(done));
+  }
   void when_durable(std::function<void()> fn) override {
     head_.engine().when_durable(std::move(fn));
   }
@@ -136,6 +142,19 @@ class HeadHost final : public api::Host {
   }
   void test_webhook(std::uint64_t webhook, std::function<void(Result<int>)> done) override {
     head_.notifier().test(webhook, std::move(done));
+  }
+  bool can_mail() const override { return head_.personal().can_mail(); }
+  std::string target_secret(std::uint64_t target) const override {
+    return head_.personal().signing_secret(target);
+  }
+  std::string target_code(std::uint64_t target) const override {
+    return head_.personal().code(target);
+  }
+  void send_target_code(std::uint64_t target, std::function<void(Status)> done) override {
+    head_.personal().send_code(target, std::move(done));
+  }
+  void test_target(std::uint64_t target, std::function<void(Status)> done) override {
+    head_.personal().test(target, std::move(done));
   }
   void adopt_gateway(std::shared_ptr<net::WebSocket> socket, std::string region) override {
     head_.gateways().adopt(std::move(socket), std::move(region));

@@ -7,6 +7,7 @@
 #include "gateway/proxy.h"
 #include "head/head.h"
 #include "server/head_host.h"
+#include "server/metrics_push.h"
 
 namespace billow::server {
 
@@ -33,6 +34,7 @@ Status run_head(head::HeadOptions options) {
            [&](const net::Request& head) {
              return parts.api.identify(head);
            }}));
+  const auto push = BILLOW_TRY(MetricsPush::create(parts.head, parts.api));
   const Status ended = parts.head.run();
   parts.api.end();
   return ended;

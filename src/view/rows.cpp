@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "core/control/decide/labels.h"
 #include "core/ledger/meter.h"
 #include "core/wire/codec.h"
 #include "store/job_words.h"
@@ -99,6 +100,45 @@ JobRow array_row(const control::State& state, const control::FinishedArray& fini
   row.doc = wire::to_json_text(stored_array(state, array, finished.ended_at));
   row.words = words_of(state, array);
   return row;
+}
+
+namespace {
+
+// Sets `labels` in the member `of`, if it is an object.
+void set_labels_in(Json& document, const std::string& of, const Json& labels) {
+  if (!document[of].is_object())
+    return;
+  Json inner = document[of];
+  inner.set("labels", labels);
+  document.set(of, std::move(inner));
+}
+
+}  // namespace
+
+Status relabel(JobRow& row, const JobsLabelled& change) {
+  std::map<std::string, std::string> labels(row.labels.begin(), row.labels.end());
+  control::change_labels(labels, change);
+  Json document = BILLOW_TRY(parse_json(row.doc));
+  Json as_json = Json::object();
+  for (const auto& [key, value] : labels) {
+    as_json.set(key, value);
+    add_words(row.words, key);
+    add_words(row.words, value);
+  }
+  for (const char* owner : {"job", "array"}) {
+    if (!document[owner].is_object())
+      continue;
+    Json inner = document[owner];
+    set_labels_in(inner, "spec", as_json);
+    document.set(owner, std::move(inner));
+  }
+  // Version 0.1 stored the public document.
+  set_labels_in(document, "spec", as_json);
+  if (document["labels"].is_object())
+    document.set("labels", as_json);
+  row.labels.assign(labels.begin(), labels.end());
+  row.doc = document.dump();
+  return {};
 }
 
 LeaseRow lease_row(const control::ClosedLease& lease) {

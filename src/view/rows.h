@@ -7,6 +7,8 @@
 namespace billow::view {
 
 JobRow job_row(const control::State& state, const control::FinishedJob& finished);
+// Changes the labels of an ended job: its columns, its record and its words.
+Status relabel(JobRow& row, const JobsLabelled& change);
 JobRow array_row(const control::State& state, const control::FinishedArray& finished);
 // The words by which a job is searched, live or ended (store/job_words.h).
 std::string words_of(const control::State& state, const Job& job, const std::vector<Task>& tasks);

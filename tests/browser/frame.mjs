@@ -156,6 +156,40 @@ test('notices of the browser, as chosen', async ({ page, context }) => {
   );
 });
 
+test('targets of notices are added, tried and removed, and keep their secret', async ({ page }) => {
+  const { createServer } = await import('node:http');
+  const got = [];
+  const server = createServer((request, response) => {
+    let body = '';
+    request.on('data', (piece) => (body += piece));
+    request.on('end', () => {
+      got.push({ path: request.url, body: JSON.parse(body) });
+      response.end('ok');
+    });
+  }).listen(0, '127.0.0.1');
+  await new Promise((r) => server.on('listening', r));
+  const url = `http://127.0.0.1:${server.address().port}/services/secret-path`;
+  await go(page, '/settings');
+  await page.selectOption('select[name=via]', 'slack');
+  await page.fill('input[name=address]', url);
+  await page.click('section[aria-label="Add a target"] button:has-text("Add")');
+  await page.waitForSelector('td:has-text("Slack")');
+  ok(!(await page.content()).includes('secret-path'), 'the secret part is not shown');
+  await axe(page, 'notifications with a target');
+  await shot(page, 'notifications');
+  await page.click('button[aria-label="Test Slack 127.0.0.1"]');
+  await until(() => got.length === 1, 'the test notice');
+  equal(got[0].path, '/services/secret-path', 'at its address');
+  ok(got[0].body.text.includes('Test notice'), 'in the form of Slack');
+  const id = submit('--name', 'told', '--', 'true');
+  billow('wait', id);
+  await until(() => got.some((m) => m.body.text.includes(`told (job ${id}) succeeded`)), 'its end');
+  await page.click('button[aria-label="Remove Slack 127.0.0.1"]');
+  await page.click('dialog button:has-text("Remove")');
+  await page.waitForSelector('td:has-text("Slack")', { state: 'detached' });
+  server.close();
+});
+
 test('the pages under More list, add and delete', async ({ page }) => {
   for (const path of [
     '/more',

@@ -160,6 +160,34 @@ test('several jobs are stopped at once, with one undo', async ({ page }) => {
   await until(() => ids.every((id) => job(id).state === 'stopped'), 'then they are stopped');
 });
 
+test('several jobs are labelled at once, live and ended ones, with one undo', async ({ page }) => {
+  const live = submit('--name', 'tag-live', '--', 'sleep', 600),
+    ended = submit('--name', 'tag-ended', '--', 'true');
+  billow('wait', ended);
+  await go(page, '/jobs?show=all&q=tag-');
+  await until(async () => (await page.locator('.vrow').count()) === 2, 'both');
+  const label = async (text) => {
+    await page.click('input[aria-label="Select all shown jobs"]');
+    await page.waitForSelector('.selection:has-text("2 selected")');
+    await page.click('.selection button:has-text("Label")');
+    await page.fill('.selection input[name=labels]', text);
+    await page.click('.selection button:has-text("Apply")');
+  };
+  await label('not a label');
+  await page.waitForSelector('.selection [role=alert]');
+  await page.click('.selection button:has-text("Clear")');
+  await label('stage=draft');
+  await page.click('.notices button:has-text("Undo")');
+  await page.waitForSelector('.notices:has-text("Undone")');
+  await label('stage=paper');
+  await page.waitForSelector('.notices:has-text("2 jobs labelled")');
+  equal(job(live).labels, { stage: 'paper' }, 'the live one');
+  equal(job(ended).labels, { stage: 'paper' }, 'the ended one');
+  await go(page, '/jobs?show=all&q=label:stage=paper');
+  await until(async () => (await page.locator('.vrow').count()) === 2, 'both are found by it');
+  billow('stop', '--force', '--wait', live);
+});
+
 test('a long log shows its end and follows it', async ({ page }) => {
   const id = submit(
     '--name',

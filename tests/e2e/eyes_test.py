@@ -892,6 +892,12 @@ class Browser(unittest.TestCase):
     def test_time(self):
         self.run_script("time.mjs", "8xH100", 120)
 
+    def test_keyboard(self):
+        self.run_script("keyboard.mjs", "8xH100", 300)
+
+    def test_states(self):
+        self.run_script("states.mjs", "8xH100", 420)
+
 
 if __name__ == "__main__":
     unittest.main()

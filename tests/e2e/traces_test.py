@@ -1,5 +1,5 @@
 """Traces of requests through a gateway: the caller's context, the replica's, and what a collector
-gets."""
+gets; and the head's metrics, pushed to a collector."""
 
 import http.client
 import http.server
@@ -9,7 +9,7 @@ import threading
 import unittest
 
 from http2_test import Gateway
-from rig import poll
+from rig import Rig, poll
 
 CALLER = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
@@ -125,6 +125,101 @@ class Traces(Gateway):
             return int(re.search(r"^billow_gateway_spans_dropped_total (\d+)", text, re.M)[1])
 
         poll(lambda: dropped() >= 40, "the dropped spans", 30)
+
+
+class Metrics(unittest.TestCase):
+    """`--otlp-metrics`: a collector gets what /metrics serves, under the same names and labels."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.collector = Collector()
+        cls.addClassCleanup(cls.collector.server.shutdown)
+        cls.rig = Rig(
+            args=(
+                *("--otlp-metrics", f"http://{cls.collector.address}/v1/metrics"),
+                *("--otlp-every", "1s"),
+            )
+        )
+        cls.addClassCleanup(cls.rig.close)
+
+    def pushed(self):
+        """The newest of each series: {(name, labels): point}, and {name: metric}."""
+        points, metrics = {}, {}
+        for path, body in list(self.collector.posts):
+            self.assertEqual(path, "/v1/metrics")
+            for resource in body["resourceMetrics"]:
+                service = resource["resource"]["attributes"]
+                self.assertEqual(
+                    service, [{"key": "service.name", "value": {"stringValue": "billow"}}]
+                )
+                for scope in resource["scopeMetrics"]:
+                    for metric in scope["metrics"]:
+                        metrics[metric["name"]] = metric
+                        (kind,) = set(metric) & {"gauge", "sum", "histogram"}
+                        for point in metric[kind]["dataPoints"]:
+                            labels = frozenset(
+                                (a["key"], a["value"]["stringValue"]) for a in point["attributes"]
+                            )
+                            points[metric["name"], labels] = point
+        return points, metrics
+
+    def scraped(self):
+        """{(name, labels): value} and {name: type} of /metrics."""
+        text = self.rig.api("GET", "/metrics").body.decode()
+        types = dict(re.findall(r"^# TYPE (\S+) (\S+)", text, re.M))
+        series = {}
+        for name, labels, value in re.findall(r"^(\w+)(?:\{(.*)\})? (\S+)$", text, re.M):
+            pairs = re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', labels)
+            series[name, frozenset(pairs)] = float(value)
+        return series, types
+
+    def test_a_collector_gets_the_same_series_as_a_scrape(self):
+        job = self.rig.submit("--gpus", 1, "--", "sleep", 600)
+        self.rig.wait_for(job, "running")
+        held = lambda: [
+            point
+            for (name, labels), point in self.pushed()[0].items()
+            if name == "billow_gpu_job_info" and ("job", str(job)) in labels
+        ]
+        poll(held, "the job's series", 60)
+        readings = lambda: [k for k in self.scraped()[0] if k[0] == "DCGM_FI_DEV_FB_FREE"]
+        poll(readings, "readings of the GPUs", 60)
+        series, types = self.scraped()
+        numbers = [key for key in series if types.get(key[0]) in ("gauge", "counter")]
+        poll(lambda: set(numbers) <= set(self.pushed()[0]), "every series of a scrape", 60)
+        points, metrics = self.pushed()
+        self.assertEqual(held()[0]["asDouble"], 1)
+        for name, kind in types.items():
+            self.assertIn(name, metrics)
+            field = {"counter": "sum", "gauge": "gauge", "histogram": "histogram"}[kind]
+            self.assertIn(field, metrics[name], name)
+            if kind == "counter":
+                self.assertTrue(metrics[name]["sum"]["isMonotonic"])
+                self.assertEqual(metrics[name]["sum"]["aggregationTemporality"], 2)
+        memory = next(k for k in series if k[0] == "DCGM_FI_DEV_FB_FREE")
+        self.assertGreater(points[memory]["asDouble"], 0)
+        self.rig.ok("stop", "--force", job)
+
+    def test_histograms_have_counts_between_their_bounds(self):
+        self.rig.ok("run", "--", "true")
+        poll(
+            lambda: "billow_command_seconds" in self.pushed()[1],
+            "a histogram",
+            60,
+        )
+        (point,) = self.pushed()[1]["billow_command_seconds"]["histogram"]["dataPoints"]
+        counts = [int(c) for c in point["bucketCounts"]]
+        self.assertEqual(len(counts), len(point["explicitBounds"]) + 1)
+        self.assertEqual(sum(counts), int(point["count"]))
+        self.assertGreater(int(point["count"]), 0)
+        self.assertGreater(int(point["timeUnixNano"]), int(point["startTimeUnixNano"]))
+
+    def test_a_bad_address_is_refused_at_the_start(self):
+        rig = Rig(up=False)
+        self.addCleanup(rig.close)
+        refused = rig.cli("up", "--otlp-metrics", "not a url", "--listen", "127.0.0.1:0")
+        self.assertNotEqual(refused.code, 0)
+        self.assertIn("--otlp-metrics", refused.errors)
 
 
 if __name__ == "__main__":

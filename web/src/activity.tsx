@@ -35,6 +35,7 @@ const quiet = new RegExp(
     'suspen',
     'kept_alive',
     'webhook_delivered',
+    'notice',
     'call',
     'day_closed',
     'machine_seen',
@@ -261,6 +262,14 @@ export function auditText(e: Said, names: Map<string, string>): string {
     const { first, count = 1, spec } = e.event as Record<string, any>;
     const what = spec?.name || spec?.argv?.join(' ').slice(0, 60) || '';
     return `${count > 1 ? `jobs ${first} to ${first + count - 1}` : `job ${first}`} submitted: ${what}`;
+  }
+  if (e.kind === 'jobs_labelled') {
+    const { jobs, set = {}, remove = [] } = e.event as Record<string, any>;
+    const changes = [
+      ...Object.entries(set).map(([k, v]) => `${k}=${v}`),
+      ...remove.map((k: string) => `${k} removed`),
+    ];
+    return `labels of job ${jobs.join(', ')}: ${changes.join(', ')}`;
   }
   const said = words(e, (kind, id) => (kind === 'job name' ? '' : name(kind, id)));
   if (said) return said.text;

@@ -1,7 +1,8 @@
 // What can be done with several selected jobs at once. An action begins after a few seconds in
 // which one click undoes it; leaving the page does not cancel it.
+import { useSignal } from '@preact/signals';
 import type { Row } from './api';
-import { post, problem } from './api';
+import { call, post, problem } from './api';
 import { mayActOn } from './rights';
 import { plural } from './format';
 import { notify, retract } from './store';
@@ -46,6 +47,70 @@ const actions: Action[] = [
     run: (r) => post(`/v1/jobs/${r.label}/rerun`),
   },
 ];
+
+// "team=nlp" sets a label, "team-" removes it.
+interface Labels {
+  set: Record<string, string>;
+  remove: string[];
+}
+export function parseLabels(text: string): Labels | null {
+  const out: Labels = { set: {}, remove: [] };
+  for (const word of text.split(/[\s,]+/).filter(Boolean)) {
+    const at = word.indexOf('=');
+    if (at > 0) out.set[word.slice(0, at)] = word.slice(at + 1);
+    else if (at < 0 && word.length > 1 && word.endsWith('-')) out.remove.push(word.slice(0, -1));
+    else return null;
+  }
+  return Object.keys(out.set).length || out.remove.length ? out : null;
+}
+const labelling = (labels: Labels): Action => ({
+  name: 'Label',
+  doing: 'labelled',
+  done: 'labelled',
+  can: (r) => mayActOn(r),
+  run: (r) => call('PUT', `/v1/jobs/${r.label}/labels`, labels),
+});
+function LabelForm({ rows, clear }: { rows: Row[]; clear: () => void }) {
+  const open = useSignal(false);
+  const wrong = useSignal(false);
+  const fit = rows.filter(mayActOn);
+  const submit = (event: Event) => {
+    event.preventDefault();
+    const form = new FormData(event.currentTarget as HTMLFormElement);
+    const labels = parseLabels(String(form.get('labels') ?? ''));
+    wrong.value = !labels;
+    if (!labels) return;
+    soon(labelling(labels), fit);
+    clear();
+  };
+  if (!open.value)
+    return (
+      <button
+        class="quiet small"
+        disabled={!fit.length}
+        onClick={() => {
+          open.value = true;
+        }}
+      >
+        Label{fit.length > 0 && fit.length < rows.length ? ` ${fit.length}` : ''}
+      </button>
+    );
+  return (
+    <form class="labelling" onSubmit={submit}>
+      <input
+        name="labels"
+        aria-label="Labels to set or remove"
+        aria-invalid={wrong.value}
+        placeholder="team=nlp, or team- to remove"
+        autocomplete="off"
+        spellcheck={false}
+        ref={(e) => e?.focus()}
+      />
+      <button class="small">Apply</button>
+      {wrong.value && <span role="alert">Write it as NAME=VALUE</span>}
+    </form>
+  );
+}
 
 function soon(action: Action, rows: Row[]): void {
   const count = plural(rows.length, 'job');
@@ -96,6 +161,7 @@ export function SelectionBar({ rows, clear }: { rows: Row[]; clear: () => void }
           </button>
         );
       })}
+      <LabelForm rows={rows} clear={clear} />
       <button class="link" onClick={clear}>
         Clear
       </button>

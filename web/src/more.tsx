@@ -19,7 +19,8 @@ export function More() {
             <a class="card" href={`#${o.path}`} data-row>
               <h2 class="strong">{o.name}</h2>
               <p class="note">
-                {resources[o.path]?.lead ?? 'What this browser tells you, and when.'}
+                {resources[o.path]?.lead ??
+                  'What you are told of, and where: mail, Slack, Discord, ntfy, this browser.'}
               </p>
             </a>
           ))}

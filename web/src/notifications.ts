@@ -1,24 +1,50 @@
-// Notifications of the browser, for what a person chose on the settings page. One tab of a browser
-// sends them: the one that holds a lock.
+// Notifications of the browser, for what a person chose. The head keeps the choice, so it holds in
+// all browsers of that person. One tab of a browser sends them: the one that holds a lock.
 import { effect, signal } from '@preact/signals';
-import type { Row } from './api';
+import { call, get, post, type Row } from './api';
 import { lasting } from './format';
 import { remember, remembered } from './memory';
 import { ended, isIdle, jobs, jobsTick, status, summary } from './store';
 import { budgetState } from './spend';
 
-export interface Wishes {
-  ends: boolean;
-  waits: boolean;
-  idle: boolean;
-  budget: boolean;
+export type Kind = 'ends' | 'waits' | 'idle' | 'budget';
+export type Wishes = Record<Kind, boolean>;
+const none: Wishes = { ends: false, waits: false, idle: false, budget: false };
+// What was chosen last is remembered here too, so that a tab knows it before the head answers.
+export const wishes = signal(remembered<Wishes>('notify', none));
+
+interface Chosen {
+  id: number;
+  via: string;
+  on: string[];
 }
-export const wishes = signal(
-  remembered<Wishes>('notify', { ends: false, waits: false, idle: false, budget: false }),
-);
-export function choose(next: Wishes): void {
+const chosenAtHead = async () =>
+  (await get<{ targets: Chosen[] }>('/v1/notify')).targets.find((t) => t.via === 'browser');
+function know(next: Wishes): void {
   wishes.value = next;
   remember('notify', next);
+}
+export async function loadWishes(): Promise<void> {
+  try {
+    const on = (await chosenAtHead())?.on ?? [];
+    const next = { ...none };
+    for (const kind of Object.keys(none) as Kind[]) next[kind] = on.includes(kind);
+    know(next);
+  } catch {
+    /* an older head, or none: what this browser remembers holds */
+  }
+}
+export async function chooseInBrowser(next: Wishes): Promise<void> {
+  know(next);
+  const on = (Object.keys(next) as Kind[]).filter((kind) => next[kind]);
+  const before = await chosenAtHead();
+  if (!on.length) {
+    if (before) await call('DELETE', `/v1/notify/${before.id}`);
+  } else if (before) {
+    await call('PUT', `/v1/notify/${before.id}`, { on });
+  } else {
+    await post('/v1/notify', { via: 'browser', on });
+  }
 }
 
 const waitMs = 3_600_000;
@@ -87,6 +113,7 @@ export function watchForNotifications(): () => void {
   void navigator.locks
     .request('billow notifications', { signal: abort.signal }, () => {
       const since = Date.now() - 1000; // times of jobs have whole seconds
+      if (Notification.permission === 'granted') void loadWishes();
       const stops = [
         effect(() => {
           jobsTick.value;

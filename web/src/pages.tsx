@@ -63,7 +63,7 @@ export const pages: PageEntry[] = [
 export const others: { path: string; name: string; under: string }[] = [
   { path: '/waste', name: 'Waste', under: '/costs' },
   { path: '/activity', name: 'Since yesterday', under: '/' },
-  { path: '/settings', name: 'Settings', under: '/more' },
+  { path: '/settings', name: 'Notifications', under: '/more' },
   { path: '/schedules', name: 'Schedules', under: '/more' },
   { path: '/volumes', name: 'Volumes', under: '/more' },
   { path: '/secrets', name: 'Secrets', under: '/more' },

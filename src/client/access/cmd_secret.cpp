@@ -1,15 +1,13 @@
 // Secrets of a project, and the head's own keys. A value comes from a prompt, a pipe or a file,
 // never from the command line: others can see that, and shells keep it.
 #include <fmt/format.h>
-#include <termios.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
 
 #include "base/crypto.h"
-#include "base/file.h"
 #include "base/text.h"
+#include "client/access/secret_input.h"
 #include "client/frame/ask.h"
 #include "client/frame/commands.h"
 #include "client/frame/console.h"
@@ -19,7 +17,6 @@
 namespace billow::client {
 namespace {
 
-constexpr std::size_t value_bytes_max = 64 << 10;
 constexpr OptionSpec secret_options[] = {
     {"project", 'p', "NAME", "project of the secret (default: your default project)"}};
 constexpr OptionSpec secret_set_options[] = {
@@ -37,68 +34,6 @@ constexpr OptionSpec authority_options[] = {
 std::string path_of(const Parsed& p, const std::string& name) {
   return with_query(name.empty() ? "/v1/secrets" : "/v1/secrets/" + net::percent_encode(name),
                     {{"project", p.get("project")}});
-}
-
-// Reads a value without echo. Keys that would be signals are read as keys, so that the terminal is
-// always restored.
-Result<std::string> typed(const std::string& name) {
-  termios before{};
-  if (::tcgetattr(STDIN_FILENO, &before) != 0)
-    return fail_errno("the terminal", errno);
-  termios silent = before;
-  silent.c_lflag &= ~static_cast<tcflag_t>(ECHO | ISIG | ICANON);
-  if (::tcsetattr(STDIN_FILENO, TCSAFLUSH, &silent) != 0)
-    return fail_errno("the terminal", errno);
-  (void)write_all(STDERR_FILENO, fmt::format("value of {} (not shown): ", name));
-  std::string line;
-  char c = 0;
-  bool ended = false, interrupted = false;
-  while (!ended && line.size() <= value_bytes_max) {
-    const ssize_t n = ::read(STDIN_FILENO, &c, 1);
-    if (n < 0 && errno == EINTR)
-      continue;
-    interrupted = n > 0 && c == 3;
-    ended = n <= 0 || c == '\n' || c == '\r' || c == 4 || interrupted;
-    if (ended)
-      break;
-    if (c == 127 || c == '\b')
-      line.resize(line.size() - std::min<std::size_t>(1, line.size()));
-    else if (c == 21)
-      line.clear();
-    else
-      line += c;
-  }
-  ::tcsetattr(STDIN_FILENO, TCSAFLUSH, &before);
-  (void)write_all(STDERR_FILENO, "\n");
-  if (interrupted) {
-    say("the secret was not set");
-    end_by_interrupt();
-  }
-  return line;
-}
-
-Result<std::string> piped() {
-  std::string all;
-  char buffer[4096];
-  for (;;) {
-    const ssize_t n = ::read(STDIN_FILENO, buffer, sizeof buffer);
-    if (n < 0 && errno == EINTR)
-      continue;
-    if (n < 0)
-      return fail_errno("standard input", errno);
-    if (n == 0)
-      break;
-    all.append(buffer, static_cast<std::size_t>(n));
-    if (all.size() > value_bytes_max + 2)
-      return fail(Code::too_large,
-                  fmt::format("a secret can have at most {} bytes", value_bytes_max));
-  }
-  // `echo token | billow secret set` means the token; a file is taken as it is.
-  if (all.ends_with('\n'))
-    all.pop_back();
-  if (all.ends_with('\r'))
-    all.pop_back();
-  return all;
 }
 
 // The name of a secret may be invalid as the name of a variable.
@@ -133,9 +68,7 @@ int secret_set(const Parsed& p) {
     return ask(
         p, [&](Client& c) { return c.put(path_of(p, *name), body.dump()); }, shown);
   }
-  auto value = p.has("file")                 ? read_file(p.get("file"), value_bytes_max)
-               : ::isatty(STDIN_FILENO) == 1 ? typed(*name)
-                                             : piped();
+  auto value = secret_input(p.get("file"), fmt::format("value of {}", *name));
   if (!value)
     return report(value.error());
   if (value->empty())

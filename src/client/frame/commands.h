@@ -16,6 +16,7 @@ using CommandTable = std::vector<CommandSpec>;
 void add_run_commands(CommandTable& table);          // run, shell, attach
 void add_submit_commands(CommandTable& table);       // submit
 void add_job_commands(CommandTable& table);          // ps, describe, explain, wait, stop
+void add_label_commands(CommandTable& table);        // label
 void add_log_commands(CommandTable& table);          // logs
 void add_forward_commands(CommandTable& table);      // port-forward, ssh, ssh-config, ssh-proxy
 void add_schedule_commands(CommandTable& table);     // schedule add, list, rm
@@ -35,6 +36,7 @@ void add_token_commands(CommandTable& table);        // token create, list, rota
 void add_role_commands(CommandTable& table);         // role create, list, delete
 void add_backend_commands(CommandTable& table);      // secret-backend add, list, check, remove
 void add_secret_commands(CommandTable& table);       // secret set, list, rm
+void add_notify_commands(CommandTable& table);       // notify add, list, set, test, confirm, rm
 void add_audit_commands(CommandTable& table);        // audit export, verify
 void add_quota_commands(CommandTable& table);        // quota set, list, rm
 void add_config_commands(CommandTable& table);       // config set, list

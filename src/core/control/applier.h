@@ -134,6 +134,13 @@ struct Applier {
   void operator()(const ScheduleRemoved& e);
   void operator()(const ScheduleFired& e);
 
+  // ---- notices and labels (decide/notices.cpp, decide/labels.cpp)
+  void operator()(const NoticeTargetSet& e);
+  void operator()(const NoticeTargetRemoved& e);
+  void operator()(const NoticeQueued& e);
+  void operator()(const NoticesSent& e);
+  void operator()(const JobsLabelled& e);
+
   // ---- pools (apply_pools.cpp)
   Machine& machine(const std::string& name);
   void note_work_on(NodeId node);         // its machine has become busy or idle

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "core/control/applier.h"
+#include "core/control/decide/notices.h"
 #include "core/control/elastic.h"
 #include "core/control/quotas.h"
 #include "core/wire/codec.h"
@@ -104,6 +105,7 @@ struct StateImage {
   std::vector<LearnedKind> recent,
       typical;  // the typical workload, as learned by the scheduler's placement
   std::int64_t learned_starts = 0, learned_next_at = 0;
+  NoticeImage notices;
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("seq", s.seq);
@@ -143,6 +145,7 @@ struct StateImage {
     v("next_approval", s.next_approval);
     v("roles", s.roles);
     v("key_uses", s.key_uses);
+    v("notices", s.notices);
   }
 };
 
@@ -264,14 +267,14 @@ void rebuild_derived(State& state,
 }
 
 void image_jobs(const State& state, StateImage& out) {
-  std::map<JobId, std::uint64_t> spec_of_array;
   out.jobs.reserve(state.jobs.size());
+  const Job* before = nullptr;
   for (const auto& [id, job] : state.jobs) {
-    std::uint64_t spec = out.specs.size();
-    if (job.array)
-      spec = spec_of_array.try_emplace(job.array, spec).first->second;
-    if (spec == out.specs.size())
+    // Elements of an array follow one another. One whose labels were changed has its own.
+    if (!before || !job.array || before->array != job.array || before->spec != job.spec)
       out.specs.push_back(*job.spec);
+    const std::uint64_t spec = out.specs.size() - 1;
+    before = &job;
     const sched::RunningJob* running = state.index.running(id);
     out.jobs.push_back({job, spec, running ? running->dominant_milli : 0,
                         running ? running->started : WallTime{}});
@@ -403,6 +406,7 @@ std::string image(const State& state) {
     out.typical.push_back({resources, weight});
   out.learned_starts = learned.starts;
   out.learned_next_at = learned.next_at;
+  out.notices = image_of(state.notices);
   return wire::to_json_text(out, wire::Omit::zeros);
 }
 
@@ -434,6 +438,7 @@ Result<State> restore(std::string_view text) {
   state.idempotency.assign(in.idempotency.begin(), in.idempotency.end());
   rebuild_derived(state, in.usage, placed);
   state.index.set_learned(learned_of(in));
+  state.notices = restore_notices(std::move(in.notices));
   return state;
 }
 

@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "core/control/decide/decide.h"
 #include "core/control/decide/fabric_variables.h"
+#include "core/control/decide/notices.h"
 #include "core/control/decide/roles.h"
 #include "core/control/elastic.h"
 #include "core/control/money.h"
@@ -351,6 +352,7 @@ Events react(const State& state, const EventBody& event, const Context& context)
   Events events = visit(Reactor{state, context}, event);
   for (EventBody& more : money_reactions(state, event, context))
     events.push_back(std::move(more));
+  add_personal_notices(state, event, events);
   return events;
 }
 

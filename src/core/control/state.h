@@ -131,6 +131,7 @@ struct State {
   std::uint64_t next_approval = 1;
   std::map<std::string, CustomRole> roles;  // made by admins
   Money money;
+  NoticeBook notices;
 
   // Derived: rebuilt from the above by `rebuild_derived`, kept up to date by `apply`.
   sched::SchedIndex index;

@@ -30,6 +30,12 @@ struct StopJob {
   // 0: all of them.
   std::uint64_t elements_max = 0;
 };
+struct LabelJobs {
+  std::vector<JobId> jobs;   // live jobs and arrays
+  std::vector<JobId> ended;  // those whose rows are written with the event
+  std::map<std::string, std::string> set;
+  std::vector<std::string> remove;
+};
 struct AgentHello {
   NodeOffer offer;
   std::vector<TaskStatus> tasks;  // all that the agent still has, including ended ones
@@ -490,7 +496,14 @@ struct CommandKinds : Kinds<StartHead,
                             RotateToken,
                             ResealSecrets,
                             ChangeRelease,
-                            RecordKeyUses> {};
+                            RecordKeyUses,
+                            AddNoticeTarget,
+                            ChangeNoticeTarget,
+                            ConfirmNoticeTarget,
+                            RemoveNoticeTarget,
+                            NoticeTick,
+                            RecordNoticesSent,
+                            LabelJobs> {};
 using Command = OneOf<CommandKinds>;
 
 }  // namespace billow

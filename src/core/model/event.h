@@ -15,6 +15,7 @@
 #include "core/model/event_pools.h"
 #include "core/model/job.h"
 #include "core/model/node.h"
+#include "core/model/notice.h"
 #include "core/model/one_of.h"
 #include "core/model/permission.h"
 #include "core/model/quota.h"
@@ -553,7 +554,12 @@ struct EventKinds : Kinds<HeadStarted,
                           SecretsResealed,
                           ReleaseChanged,
                           ReleaseEnded,
-                          KeysUsed> {};
+                          KeysUsed,
+                          NoticeTargetSet,
+                          NoticeTargetRemoved,
+                          NoticeQueued,
+                          NoticesSent,
+                          JobsLabelled> {};
 using EventBody = OneOf<EventKinds>;
 
 struct Event {

@@ -1,6 +1,7 @@
 // Events of jobs and their tasks: submitted, placed, started, suspended, resumed, ended.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -45,6 +46,20 @@ struct JobsSubmitted {
     v("idempotency_key", s.idempotency_key);
     v("expected", s.expected);
     v("agent", s.agent);
+  }
+};
+// Labels of jobs and arrays were set or removed. Those that have ended are named too; their rows
+// are written with the event.
+struct JobsLabelled {
+  static constexpr const char* kind = "jobs_labelled";
+  std::vector<JobId> jobs;  // an array stands for its elements
+  std::map<std::string, std::string> set;
+  std::vector<std::string> remove;
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("jobs", s.jobs);
+    v("set", s.set);
+    v("remove", s.remove);
   }
 };
 // Nothing holds it any longer: it enters the queue.

@@ -8,6 +8,7 @@
 
 #include "base/limits.h"
 #include "base/text.h"
+#include "core/control/decide/notices.h"
 #include "core/control/decide/permissions.h"
 #include "core/control/quotas.h"
 
@@ -324,6 +325,9 @@ Decision Decider::operator()(const SetUser& c) {
         events.push_back(WebhookRemoved{id});
   if (!leaves)
     return events;
+  for (const auto& [id, target] : state.notices.targets)
+    if (target.user == user->id)
+      remove_target(state, id, events);
   if (changed.state == UserState::removed) {
     for (const auto& [id, project] : state.projects)
       if (project.members.contains(user->name))

@@ -178,6 +178,16 @@ struct Decider {
   Decision operator()(const RetryPool& c);
   Decision operator()(const PlanPools& c);
 
+  // ---- notices and labels (notices.cpp, labels.cpp)
+  Result<NoticeTarget> own_target(UserId by, std::uint64_t id) const;
+  Decision operator()(const AddNoticeTarget& c);
+  Decision operator()(const ChangeNoticeTarget& c);
+  Decision operator()(const ConfirmNoticeTarget& c);
+  Decision operator()(const RemoveNoticeTarget& c);
+  Decision operator()(const NoticeTick&);
+  Decision operator()(const RecordNoticesSent& c);
+  Decision operator()(const LabelJobs& c);
+
   // ---- money (decide_money.cpp; MoneyTick in budgets.cpp)
   Decision operator()(const MoneyTick&);
   Decision operator()(const SetPrice& c);

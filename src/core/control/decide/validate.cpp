@@ -7,6 +7,7 @@
 #include "base/spoken_name.h"
 #include "base/text.h"
 #include "core/control/decide/decider.h"
+#include "core/control/decide/labels.h"
 #include "core/control/decide/permissions.h"
 #include "core/control/decide/roles.h"
 #include "core/control/quotas.h"
@@ -163,20 +164,10 @@ Status check_checkpoints(const JobSpec& spec) {
   return {};
 }
 
-Status check_labels(const JobSpec& spec) {
-  constexpr std::size_t value_bytes_max = 256;
+Status check_own_labels(const JobSpec& spec) {
   if (spec.labels.size() > limits::labels_max)
     return bad(fmt::format("the job has more than {} labels", limits::labels_max));
-  for (const auto& [key, value] : spec.labels) {
-    BILLOW_TRY_VOID(check_name("label", key));
-    if (key.starts_with(label_prefix))
-      return bad(fmt::format("the label {} is reserved for Billow", key),
-                 "choose a name that does not begin with \"billow.\"");
-    if (value.size() > value_bytes_max || !valid_utf8(value))
-      return bad(fmt::format("the value of label {} must be text of at most {} bytes", key,
-                             value_bytes_max));
-  }
-  return {};
+  return check_labels(spec.labels);
 }
 
 Status check_place(const JobSpec& spec) {
@@ -209,7 +200,7 @@ Status check_dependencies(const JobSpec& spec) {
 Status validate(const JobSpec& spec) {
   for (const auto check :
        {validate_roles, check_texts, check_resources, check_shape, check_times, check_checkpoints,
-        check_dependencies, check_labels, check_place, check_array})
+        check_dependencies, check_own_labels, check_place, check_array})
     BILLOW_TRY_VOID(check(spec));
   return {};
 }

@@ -1,0 +1,146 @@
+// Six pages of a very large installation, each opened anew by a browser that has nothing cached:
+// first paint, blocking time of the main thread, bytes on the wire. Then twelve tabs at once, and
+// the memory of a tab over many live updates. Prints figures as JSON, which `./dev bench eyes`
+// checks. The head at BILLOW_DATA has the fleet and the jobs already; BENCH_JOB is a running one.
+import { billow, launch, open, submit, until } from './support.mjs';
+
+const job = process.env.BENCH_JOB;
+const updatesWanted = Number(process.env.BENCH_UPDATES || 3600);
+const browser = await launch({
+  args: [
+    '--no-sandbox',
+    '--disable-dev-shm-usage',
+    '--disable-gpu',
+    '--hide-scrollbars',
+    '--js-flags=--expose-gc',
+    '--enable-precise-memory-info',
+  ],
+});
+const signedIn = await open(browser, { width: 1440, height: 1000, scale: 1 });
+const { base } = signedIn;
+const cookies = await signedIn.context.cookies();
+await signedIn.context.close();
+const out = { pages: {} };
+const paths = ['/', '/jobs', `/jobs/${job}`, '/nodes', '/endpoints', '/costs'];
+// What shows that the page is there, not only its frame.
+const ready = {
+  '/': '.cells a, .heat canvas, canvas',
+  '/jobs': '.vrow',
+  [`/jobs/${job}`]: '.title .state',
+  '/nodes': 'main canvas, main table',
+  '/endpoints': 'main h1',
+  '/costs': 'main h1',
+};
+
+async function fresh() {
+  const context = await browser.newContext({ viewport: { width: 1440, height: 1000 } });
+  await context.addCookies(cookies);
+  return context;
+}
+
+for (const path of paths) {
+  const context = await fresh();
+  const page = await context.newPage();
+  const cdp = await context.newCDPSession(page);
+  await cdp.send('Network.enable');
+  let bytes = 0,
+    assets = 0;
+  const urls = new Map();
+  cdp.on('Network.responseReceived', (e) => urls.set(e.requestId, e.response.url));
+  cdp.on('Network.dataReceived', (e) => {
+    bytes += e.encodedDataLength;
+  });
+  cdp.on('Network.loadingFinished', (e) => {
+    const url = urls.get(e.requestId) ?? '';
+    if (url.includes('/assets/') || new URL(url || base).pathname === '/')
+      assets += e.encodedDataLength;
+  });
+  await page.addInitScript(() => {
+    window.longTasks = [];
+    new PerformanceObserver((list) => {
+      for (const e of list.getEntries()) window.longTasks.push(e.duration);
+    }).observe({ type: 'longtask', buffered: true });
+  });
+  const began = Date.now();
+  await page.goto(`${base}/#${path}`);
+  await page.waitForSelector(ready[path], { timeout: 120000 });
+  const readyMs = Date.now() - began;
+  await page.waitForTimeout(4000); // what still comes counts too
+  out.pages[path.replace(job, 'ID')] = {
+    first_paint_ms: await page.evaluate(
+      () => performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? null,
+    ),
+    ready_ms: readyMs,
+    blocking_ms: await page.evaluate(() =>
+      window.longTasks.reduce((sum, ms) => sum + Math.max(0, ms - 50), 0),
+    ),
+    longest_ms: await page.evaluate(() => Math.max(0, ...window.longTasks)),
+    bytes,
+    first_load_bytes: assets,
+  };
+  await context.close();
+}
+
+// Twelve tabs of one browser, all of them live.
+{
+  const context = await fresh();
+  const tabs = [];
+  for (let i = 0; i < 12; i++) tabs.push(await context.newPage());
+  for (const [i, tab] of tabs.entries()) await tab.goto(`${base}/#${paths[i % paths.length]}`);
+  const waits = [];
+  for (const tab of tabs) {
+    await tab.waitForSelector('main h1, main .cards', { timeout: 120000 });
+    waits.push(
+      await tab.evaluate(async () => {
+        const began = performance.now();
+        await (await fetch('/v1/status', { headers: { 'X-Billow-Request': '1' } })).text();
+        return performance.now() - began;
+      }),
+    );
+  }
+  out.twelve_tabs_request_ms = waits;
+  await context.close();
+}
+
+// As many live updates as an hour brings at one a second, as fast as the head sends them.
+{
+  const context = await fresh();
+  const page = await context.newPage();
+  await page.addInitScript(() => {
+    window.seen = 0;
+    const Real = window.SharedWorker;
+    window.SharedWorker = class extends Real {
+      constructor(...args) {
+        super(...args);
+        this.port.addEventListener('message', () => window.seen++);
+      }
+    };
+  });
+  await page.goto(`${base}/#/`);
+  await page.waitForSelector(ready['/'], { timeout: 120000 });
+  const heap = () =>
+    page.evaluate(() => {
+      window.gc();
+      window.gc();
+      return performance.memory.usedJSHeapSize;
+    });
+  const deadline = Date.now() + Number(process.env.BENCH_SECONDS || 600) * 1000;
+  const heaps = [];
+  let seen = 0;
+  let next = 0;
+  await until(() => page.evaluate(() => window.seen > 5), 'live updates', 60);
+  while (seen < updatesWanted && Date.now() < deadline) {
+    const id = submit('--gpus', 64, '--name', 'churn', '--', 'true');
+    billow('stop', id);
+    seen = await page.evaluate(() => window.seen);
+    if (seen >= next) {
+      heaps.push({ seen, bytes: await heap() });
+      next = seen + updatesWanted / 12;
+    }
+  }
+  heaps.push({ seen, bytes: await heap() });
+  out.memory = { updates: seen, heaps };
+  await context.close();
+}
+console.log(JSON.stringify(out));
+await browser.close();
