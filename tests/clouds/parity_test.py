@@ -96,12 +96,11 @@ class Google(ParityCase):
         self.assertTrue(pool.want("fast-3", offer=offer)["ordered"])
         self.assertTrue(pool.want(disk, offer=offer, disk_gib=100)["ordered"])
         self.assertEqual(pool.attach("fast-3", disk), {"done": True})
-        for seen in pool.nodes():
-            pool.release(seen["machine"], seen["external"])
+        pool.release("fast-3", f"{offer['zone']}/billow-ab12cd34-fast-3")
         pool.release(disk, f"{offer['zone']}/disk:billow-ab12cd34-{disk}")
         ours = [r for r in google.requests if "fast-3" not in r.path or "attachDisk" in r.path]
         ours = [r for r in ours if b"fast-3" not in r.body or "attachDisk" in r.path]
-        named = [r for r in ours if "/disks" in r.path or "attachDisk" in r.path]
+        named = [r for r in ours if "/disks" in r.path]
         google.requests.clear()
         bulk = next(r for r in ours if r.path.endswith("/bulkInsert"))
         policies = [r for r in ours if r.method == "POST" and r.path.endswith("Policies")]
@@ -156,9 +155,9 @@ class Google(ParityCase):
                 "disk": disk,
                 "name": f"billow-ab12cd34-{disk}",
                 "instance": "billow-ab12cd34-fast-3",
-                "requestId": next(r for r in named if r.path.endswith("/disks")).query["requestId"],
-                "attachId": next(r for r in named if "attachDisk" in r.path).query["requestId"],
-                "deleteId": [r for r in named if r.method == "DELETE"][-1].query["requestId"],
+                "requestId": next(r for r in named if r.method == "POST").query["requestId"],
+                "attachId": next(r for r in ours if "attachDisk" in r.path).query["requestId"],
+                "deleteId": next(r for r in named if r.method == "DELETE").query["requestId"],
             },
             "userData": items["user-data"],
             "type": offer["instance"],
