@@ -597,12 +597,13 @@ _billow() {
         --head-url) return ;;
         --subnet) return ;;
         --proxy) return ;;
+        --cache) return ;;
         --sim) return ;;
         --option) return ;;
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--name --region --max --min --idle --spot --max-hourly --max-per-minute --ask-above --gpu-type --profile --key-file --head-url --subnet --no-public-address --proxy --sim --option --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--name --region --max --min --idle --spot --max-hourly --max-per-minute --ask-above --gpu-type --profile --key-file --head-url --subnet --no-public-address --proxy --cache --sim --option --json --head --data --help -h" -- "$cur")); return; fi
       return ;;
     "cloud list")
       case $prev in
@@ -1838,6 +1839,8 @@ _billow() {
         --sim) return ;;
         --only-gpus) return ;;
         --metrics) return ;;
+        --work-dir) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --cache-dir) COMPREPLY=($(compgen -d -- "$cur")); return ;;
         --cache-max) return ;;
         --reclaim-notices) return ;;
         --metadata-url) return ;;
@@ -1845,7 +1848,7 @@ _billow() {
         --images-max) return ;;
         --pull-patience) return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--token --token-file --insecure --node-name --label --data --sim --only-gpus --metrics --allow-mig-changes --in-allocation --jobs-as-agent --cache-max --reclaim-notices --metadata-url --files-max --images-max --pull-patience --allow-metadata --allow-namespaces --check --register-only --log-json --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--token --token-file --insecure --node-name --label --data --sim --only-gpus --metrics --allow-mig-changes --in-allocation --jobs-as-agent --work-dir --cache-dir --cache-max --reclaim-notices --metadata-url --files-max --images-max --pull-patience --allow-metadata --allow-namespaces --check --register-only --log-json --help -h" -- "$cur")); return; fi
       return ;;
     "install kubernetes")
       case $prev in

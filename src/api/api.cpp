@@ -35,6 +35,15 @@ void health(CallPtr call) {
   call->reply(200, Json::object({{"ok", true}}));
 }
 
+// Whether the node of a rented machine is not connected: the machine runs, and its agent does not.
+bool is_silent(const control::State& state, TokenId credential) {
+  const auto token = state.tokens.find(credential);
+  if (token == state.tokens.end() || !token->second.pool)
+    return false;
+  const Node* node = state.node_by_name(token->second.node);
+  return node && !node->reachable;
+}
+
 // Whether the node's machine was given back. It may still run because its provider does not end it.
 bool is_given_back(const control::State& state, TokenId credential) {
   const auto token = state.tokens.find(credential);
@@ -49,11 +58,13 @@ bool is_given_back(const control::State& state, TokenId credential) {
 
 void agent(CallPtr call) {
   // `billow join --check`: a machine to which this is said for some minutes ends itself.
-  if (call->request().headers.get("Upgrade").empty() &&
-      is_given_back(call->host.state(), call->principal.token)) {
+  const control::State& state = call->host.state();
+  const bool checks = call->request().headers.get("Upgrade").empty();
+  if (checks &&
+      (is_given_back(state, call->principal.token) || is_silent(state, call->principal.token))) {
     net::Response gone;
     gone.status = 410;
-    gone.body = "{\"error\":\"this machine was given back\"}\n";
+    gone.body = "{\"error\":\"this machine was given back, or its agent is not connected\"}\n";
     return call->exchange->respond(std::move(gone));
   }
   auto socket =

@@ -84,10 +84,15 @@ Json machine_document(const Machine& machine) {
                        {"external", machine.external},
                        {"note", machine.note},
                        {"reason", machine.reason},
+                       {"cache", machine.cache.empty() ? Json() : Json(machine.cache)},
+                       {"disk_gib", machine.is_disk() ? Json(machine.volume_gib) : Json()},
                        {"offer", machine.offer ? offer_document(*machine.offer) : Json()}});
 }
 
-Json pool_document(const control::State& state, const Pool& pool, WallTime now, bool admin) {
+Json pool_document(const Host& host, const Pool& pool, bool admin) {
+  const control::State& state = host.state();
+  const WallTime now = host.now();
+  const std::string trouble = host.provider_trouble(pool.id);
   Json machines = Json::array();
   for (const auto& [name, machine] : state.machines)
     if (machine.pool == pool.id)
@@ -106,7 +111,8 @@ Json pool_document(const control::State& state, const Pool& pool, WallTime now, 
        {"spot", pool.spot}});
   const bool removing = pool.state == PoolState::removing;
   doc.set("removing", removing);
-  doc.set("denied", removing                  ? Json()
+  doc.set("denied", !trouble.empty()          ? Json("its machines cannot be listed: " + trouble)
+                    : removing                ? Json()
                     : !pool.stopped.empty()   ? Json("stopped: " + pool.stopped)
                     : pool.denied_until > now ? Json(pool.denied)
                                               : Json());
@@ -154,7 +160,7 @@ void pools(CallPtr call) {
   const bool admin = call->may(Permission::pools_change);
   Json list = Json::array();
   for (const auto& [id, pool] : call->host.state().pools)
-    list.push(pool_document(call->host.state(), pool, call->host.now(), admin));
+    list.push(pool_document(call->host, pool, admin));
   call->reply_durable(200, Json::object({{"pools", std::move(list)}}));
 }
 

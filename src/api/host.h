@@ -114,6 +114,8 @@ class Host {
   virtual void ask_provider(const std::string& pool,
                             pool::Question question,
                             std::function<void(Result<Json>)> done) = 0;
+  // Why a pool's provider does not tell which machines exist; empty: it does.
+  virtual std::string provider_trouble(PoolId pool) const = 0;
   // The archive of the program that rented machines fetch; null: it could not be read.
   virtual std::shared_ptr<const pool::Program> program() = 0;
 

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "base/log.h"
+#include "base/text.h"
 #include "head/pools.h"
 
 namespace billow::head {
@@ -92,6 +94,30 @@ void Pools::ask_provider(const std::string& name, pool::Question question, Answe
     answer(pass(queued.error()));
 }
 
+std::string Pools::trouble(PoolId id) const {
+  const auto found = running_.find(id);
+  return found == running_.end() || !found->second ? std::string() : found->second->list_error;
+}
+
+// Machines that nobody can see are billed all the same: that is said every minute.
+void Pools::note_unlisted(PoolId id, Running& r) {
+  const SteadyTime now = clock_.steady();
+  if (r.list_error.empty()) {
+    r.unlisted_since = r.unlisted_said = {};
+    return;
+  }
+  if (r.unlisted_since.ns == 0)
+    r.unlisted_since = r.unlisted_said = now;
+  const auto machines = std::ranges::count_if(
+      engine_().state().machines, [&](const auto& entry) { return entry.second.pool == id; });
+  if (machines == 0 || now - r.unlisted_said < minutes(1))
+    return;
+  r.unlisted_said = now;
+  log_error(
+      "pool {}: its provider has not listed its machines for {}; {} may run and be billed: {}",
+      name_of(id), format_duration(now - r.unlisted_since), machines, r.list_error);
+}
+
 // Rented machines: lists may lag, and a missing machine may still cost money.
 bool Pools::rents(const Pool& settings) {
   return settings.capabilities && settings.capabilities->from_offers;
@@ -144,6 +170,46 @@ std::vector<MachineSighting> Pools::unlisted(PoolId id,
       out.back().external = machine.external;
     }
   return out;
+}
+
+// Gives machines that have started their cache disks. A machine whose agent has joined does
+// without: it no longer waits for the disk.
+void Pools::attach_caches(PoolId id, Running& r, const std::vector<MachineSighting>& listed) {
+  struct Pair {
+    MachineSighting machine, disk;
+  };
+  const auto find = [&](const std::string& name) {
+    return std::ranges::find_if(
+        listed, [&](const MachineSighting& seen) { return seen.name == name && !seen.ended; });
+  };
+  auto pairs = std::make_shared<std::vector<Pair>>();
+  for (const auto& [name, machine] : engine_().state().machines) {
+    if (machine.pool != id || machine.cache.empty() || machine.state != MachineState::wanted)
+      continue;
+    const auto one = find(name), disk = find(machine.cache);
+    if (one != listed.end() && disk != listed.end() && !one->failed && !disk->attached)
+      pairs->push_back({*one, *disk});
+  }
+  if (pairs->empty() || r.attaching)
+    return;
+  r.attaching = true;
+  const Status queued =
+      r.releases->submit([this, id, engine = r.pool.get(), pairs]() -> std::function<void()> {
+        std::string error;
+        for (const Pair& pair : *pairs)
+          if (const Status done = engine->attach(pair.machine, pair.disk); !done)
+            error = fmt::format("the cache {} cannot be attached to {}: {}", pair.disk.name,
+                                pair.machine.name, done.error().message);
+        return [this, id, error] {
+          const auto running = running_.find(id);
+          if (running == running_.end())
+            return;
+          running->second->attaching = false;
+          note_error(name_of(id), running->second->attach_error, error);
+        };
+      });
+  if (!queued)
+    r.attaching = false;
 }
 
 // Where a cloud's list may lag, a machine that was listed before is gone only if two looks in a row

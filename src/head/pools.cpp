@@ -146,10 +146,17 @@ bool Pools::may_answer(const Node& node, PoolId pool, const std::string& machine
          is_node_of(node.offer.name, machine);
 }
 
+bool Pools::is_held(const std::string& disk) const {
+  return std::ranges::any_of(engine_().state().machines,
+                             [&](const auto& entry) { return entry.second.cache == disk; });
+}
+
 // Whether tasks still run on a machine that is being released, or their logs are still to be taken;
-// the engine would cut them short.
+// the engine would cut them short. A disk is busy while a machine has it.
 bool Pools::still_busy(PoolId pool, const std::string& machine) const {
   const control::State& state = engine_().state();
+  if (is_held(machine))
+    return true;
   return std::ranges::any_of(state.nodes, [&](const auto& node) {
     return (state.tasks_on.contains(node.first) || options_.needed(node.first)) &&
            may_answer(node.second, pool, machine);
@@ -169,7 +176,7 @@ Pools::Demand Pools::demand_of(PoolId id, const Pool& settings, const Running& r
   for (const auto& [name, machine] : engine_().state().machines) {
     if (machine.pool != id)
       continue;
-    demand.moving = demand.moving || machine.state != MachineState::here;
+    demand.moving = demand.moving || (machine.state != MachineState::here && !is_held(name));
     if (machine.state == MachineState::wanted && machine.external.empty()) {
       const auto asked = r.asked.find(name);
       if (r.in_flight.contains(name) || (asked != r.asked.end() && now - asked->second < ask_again))
@@ -190,7 +197,7 @@ Pools::Demand Pools::demand_of(PoolId id, const Pool& settings, const Running& r
     } else if (machine.state == MachineState::releasing) {
       demand.gives_back =
           demand.gives_back || (!r.given_back.contains(name) && !still_busy(id, name));
-    } else if (machine.state == MachineState::here) {
+    } else if (machine.state == MachineState::here && !machine.is_disk()) {
       demand.moving = demand.moving || !answers(id, name);  // the machine may be gone
     }
   }
@@ -236,8 +243,16 @@ void Pools::begin(PoolId id, const Pool& settings) {
 // a job on the machine can read of its user data is worthless once the machine has joined.
 void Pools::issue_tokens(PoolId id, const Pool& settings, const std::shared_ptr<Orders>& orders) {
   const Duration life = pool::token_life(settings.kind);
-  orders->tokens_left = orders->wanted.size();
+  const auto is_disk = [](const pool::Order& order) {
+    return order.machine.is_disk();
+  };
+  orders->tokens_left = orders->wanted.size() -
+                        static_cast<std::size_t>(std::ranges::count_if(orders->wanted, is_disk));
+  if (orders->tokens_left == 0)
+    return create(id, orders);
   for (pool::Order& order : orders->wanted) {
+    if (is_disk(order))
+      continue;
     if (order.machine.offer || pool::fetches_program(settings.kind))
       if (const auto packed = program())
         order.program_sha256 = packed->sha256;
@@ -304,8 +319,10 @@ void Pools::create(PoolId id, const std::shared_ptr<Orders>& orders) {
             orders->made.push_back(name);
           else if (made[i].error().kind == RefusalKind::no_answer)
             orders->error = made[i].error().message;
-          else
-            orders->refused.push_back({name, made[i].error().message, made[i].error().kind});
+          else  // a disk that cannot be had says nothing of machines
+            orders->refused.push_back({name, made[i].error().message,
+                                       orders->wanted[i].machine.is_disk() ? RefusalKind::capacity
+                                                                           : made[i].error().kind});
         }
         return [this, id, orders] {
           created(id, *orders);
@@ -370,6 +387,7 @@ void Pools::listed(PoolId id,
   Running& r = *running->second;
   r.listing = false;
   note_error(name_of(id), r.list_error, found ? std::string() : found.error().message);
+  note_unlisted(id, r);
   const auto settings = engine_().state().pools.find(id);
   if (!found || settings == engine_().state().pools.end())
     return forget_ended(r);
@@ -391,6 +409,7 @@ void Pools::listed(PoolId id,
   engine_().execute(PoolSeen{id, confirmed(r, settings->second, std::move(seen)), began},
                     {"head", ""}, {});
   release(id, r, *found);
+  attach_caches(id, r, *found);
   forget_ended(r);
 }
 

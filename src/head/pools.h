@@ -39,6 +39,8 @@ class Pools {
   void heard(const Event& event);
   // A question to the provider, answered when its thread is free (pool_questions.cpp).
   void ask_provider(const std::string& pool, pool::Question question, Answer answer);
+  // Why the provider does not list its machines; empty: it does.
+  std::string trouble(PoolId id) const;
   // Completes what a node says of itself by what its provider knows.
   void complete(NodeOffer& offer);
   // What machines fetch from this head; null: it could not be read.
@@ -52,8 +54,8 @@ class Pools {
   struct Running {
     std::unique_ptr<pool::Pool> pool;
     std::unique_ptr<net::Workers> lists, orders, releases;
-    bool listing = false, ordering = false, releasing = false;
-    bool busy() const { return listing || ordering || releasing; }
+    bool listing = false, ordering = false, releasing = false, attaching = false;
+    bool busy() const { return listing || ordering || releasing || attaching; }
     SteadyTime next_look, next_order;
     std::map<std::string, SteadyTime>
         asked;  // machines that the engine accepted since this head started
@@ -63,9 +65,10 @@ class Pools {
     std::map<std::string, SteadyTime> let_go;     // when the engine agreed to end them
     std::set<std::string> in_flight;              // they are being ordered
     std::map<std::string, SteadyTime> attempted;  // when the last order of a machine was answered
-    std::set<std::string> absent;            // not in a list that was made after the last attempt
-    std::map<std::string, Failing> failing;  // cannot be ended
-    std::string list_error, order_error, release_error;
+    std::set<std::string> absent;              // not in a list that was made after the last attempt
+    std::map<std::string, Failing> failing;    // cannot be ended
+    SteadyTime unlisted_since, unlisted_said;  // while the provider does not list its machines
+    std::string list_error, order_error, release_error, attach_error;
     SteadyTime next_offers;
     std::map<std::string, MachineSighting> last_listed;
   };
@@ -79,6 +82,7 @@ class Pools {
   };
   Running* running(PoolId id, const Pool& settings);
   bool may_answer(const Node& node, PoolId pool, const std::string& machine) const;
+  bool is_held(const std::string& disk) const;
   bool still_busy(PoolId pool, const std::string& machine) const;
   bool answers(PoolId pool, const std::string& machine) const;
   Demand demand_of(PoolId id, const Pool& settings, const Running& running);
@@ -91,6 +95,7 @@ class Pools {
               const Result<std::vector<MachineSighting>>& found,
               WallTime began,
               SteadyTime steady);
+  void note_unlisted(PoolId id, Running& running);
   void add_ended(PoolId id,
                  const Running& running,
                  SteadyTime asked,
@@ -99,6 +104,7 @@ class Pools {
   std::vector<MachineSighting> unlisted(PoolId id,
                                         const Running& running,
                                         const std::vector<MachineSighting>& listed) const;
+  void attach_caches(PoolId id, Running& running, const std::vector<MachineSighting>& listed);
   void release(PoolId id, Running& running, const std::vector<MachineSighting>& listed);
   void released(PoolId id, const Releases& releases);
   void forget_ended(Running& running);

@@ -7,6 +7,7 @@
 
 #include "base/limits.h"
 #include "base/log.h"
+#include "core/control/decide/disk.h"
 #include "core/ledger/meter.h"
 #include "view/idle_jobs.h"
 
@@ -47,6 +48,9 @@ void Sampling::look_at_health(NodeId id, const wire::agent_v1::Heartbeat& beat) 
   const auto node = options_.engine->state().nodes.find(id);
   if (node == options_.engine->state().nodes.end())
     return;
+  if (beat.disk_free_mib >= 0 &&
+      control::disk_changed(options_.engine->state(), node->second, beat.disk_free_mib))
+    options_.engine->execute(DiskSeen{id, beat.disk_free_mib}, {"head", ""}, {});
   for (const auto& reading : beat.gpus) {
     if (reading.score >= limits::gpu_drain_score || reading.fault.empty() || !reading.fault_at)
       continue;

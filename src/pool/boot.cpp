@@ -60,18 +60,25 @@ cat > "$R/opt/billow/end.sh" <<'END'
 ${{BILLOW_BOOT_END:-{end}}}
 END
 cat > "$R/opt/billow/disks.sh" <<'END'
-# The machine's own NVMe disks hold the node's data: several are striped. They come empty and end
-# with the machine. Without any, or if the job needs more, the data stay on the boot disk.
+# The machine's own NVMe disks hold the node's data and the jobs' directories: several are striped.
+# They come empty and end with the machine. Without any, or if the job needs more, all stay on the
+# boot disk.
 R="${{BILLOW_BOOT_ROOT:-}}"
 need=$(cat "$R/opt/billow/disk-kib" 2>/dev/null || echo 0)
 data="$R/var/lib/billow"
+work="$R/var/lib/billow-work"
+share() {{
+  mkdir -p "$work" "$data/work" && chmod 755 "$work" "$data/work" &&
+    mount --bind "$data/work" "$work"
+}}
 exec 9> "$R/opt/billow/disks.lock"
 flock 9
 mountpoint -q "$data" && exit
 if mountpoint -q /opt/dlami/nvme; then # AWS's image has striped them already
   [ "$(df -Pk /opt/dlami/nvme | awk 'NR==2 {{print $4}}')" -ge "$need" ] || exit 0
   mkdir -p /opt/dlami/nvme/billow
-  exec mount --bind /opt/dlami/nvme/billow "$data"
+  mount --bind /opt/dlami/nvme/billow "$data" && share
+  exit
 fi
 if ! blkid -L billow-local >/dev/null; then
   set --
@@ -91,7 +98,7 @@ if ! blkid -L billow-local >/dev/null; then
   fi
   mkfs.ext4 -q -F -m 0 -E nodiscard -L billow-local "$one" || exit 1
 fi
-mount -o noatime "$(blkid -L billow-local)" "$data"
+mount -o noatime "$(blkid -L billow-local)" "$data" && share
 END
 cat > "$R/opt/billow/node.sh" <<'END'
 # Fetches the program if it is not here, and joins. Exit code 78: the head has removed this node.
@@ -112,10 +119,17 @@ if ! command -v billow >/dev/null 2>&1; then
   rm -f "$R/opt/billow/program.tar"
 fi
 name=$(cat "$R/opt/billow/name")
+set --
+if mountpoint -q "$R/var/lib/billow-work"; then
+  set -- "$@" --work-dir "$R/var/lib/billow-work"
+fi
+if [ -e "$R/opt/billow/cache.sh" ] && sh "$R/opt/billow/cache.sh"; then
+  set -- "$@" --cache-dir "$R/var/cache/billow"
+fi
 exec billow join {heads} --token-file "$R/etc/billow/token" --node-name "$name" \
-  --data "$R/var/lib/billow"{options}
+  --data "$R/var/lib/billow"{options} "$@"
 END
-cat > "$R/opt/billow/watch.sh" <<'END'
+{cache}cat > "$R/opt/billow/watch.sh" <<'END'
 # Ends this machine when the head has not known it for {alone} minutes.
 R="${{BILLOW_BOOT_ROOT:-}}"
 PATH="$R/opt/billow/bin:$PATH:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
@@ -156,6 +170,48 @@ else
     "$R/opt/billow/node.sh" </dev/null >> "$R/var/lib/billow/node.log" 2>&1 &
 fi
 )sh";
+
+// The first machine formats the disk. A file system that cannot be repaired is made anew: it holds
+// nothing that cannot be fetched again.
+constexpr std::string_view cache_script = R"sh(cat > "$R/opt/billow/cache.sh" <<'END'
+# Waits for the disk with the caches of earlier machines and mounts it.
+R="${{BILLOW_BOOT_ROOT:-}}"
+dir="$R/var/cache/billow"
+mkdir -p "$dir"
+mountpoint -q "$dir" && exit
+left={wait}
+while [ "$left" -gt 0 ]; do
+  for disk in {disks}; do
+    [ -b "$disk" ] && [ "$(lsblk -nro NAME "$disk" | wc -l)" = 1 ] &&
+      [ -z "$(lsblk -nro MOUNTPOINT "$disk" | tr -d '\n')" ] || continue
+    blkid -p "$disk" >/dev/null
+    [ $? -ne 2 ] || mkfs.ext4 -q -m 0 -L billow-cache "$disk" || continue
+    [ "$(blkid -p -o value -s LABEL "$disk")" = billow-cache ] || continue
+    e2fsck -p "$disk" >/dev/null
+    [ $? -lt 4 ] || mkfs.ext4 -q -F -m 0 -L billow-cache "$disk" || continue
+    mount -o noatime "$disk" "$dir" || continue
+    chmod 711 "$dir"
+    rm -rf "$dir"/boxes/*/run "$dir"/boxes/*/tmp
+    exit 0
+  done
+  left=$((left - 1))
+  sleep 1
+done
+echo "the cache disk did not come; this machine does without" >&2
+exit 1
+END
+)sh";
+
+// Tests have their devices below a directory, too.
+std::string cache_part(const Order& order, const BootOptions& options) {
+  if (order.machine.cache.empty() || options.cache_disks.empty())
+    return {};
+  std::vector<std::string> disks;
+  for (const std::string& disk : split(options.cache_disks, ' '))
+    disks.push_back("\"$R\"" + disk);
+  return fmt::format(fmt::runtime(cache_script), fmt::arg("disks", join(disks, " ")),
+                     fmt::arg("wait", cache_wait_max.ns / seconds(1).ns));
+}
 
 }  // namespace
 
@@ -198,6 +254,7 @@ std::string boot_script(const Order& order,
       fmt::arg("head", shell_quote(first_head(order.head_url))),
       fmt::arg("heads", shell_quote(order.head_url)), fmt::arg("hash", order.program_sha256),
       fmt::arg("options", join_options(order, settings)),
+      fmt::arg("cache", cache_part(order, options)),
       fmt::arg("alone", boot_alone_max.ns / minutes(1).ns));
 }
 

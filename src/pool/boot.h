@@ -18,7 +18,11 @@ struct BootOptions {
   // Shell words that end the machine for good. Empty: `poweroff`. Where a powered-off machine is
   // still billed, the head ends it: its node is silent, and the provider's list is asked.
   std::string end;
+  // Where the machine finds its cache disk: names with wildcards.
+  std::string cache_disks;
 };
+// A machine waits this long for its cache disk, then does without.
+inline constexpr Duration cache_wait_max = seconds(60);
 
 // A shell script, which cloud-init and every provider's start-up script accept. It installs the
 // program from the head (pinned by its hash, over the head's own authority), joins, and keeps the

@@ -75,6 +75,8 @@ Status complete_new_pool(billow::Pool& settings) {
   if (const auto proxy = settings.options.find("proxy"); proxy != settings.options.end())
     BILLOW_TRY(net::parse_proxy(proxy->second));
   settings.capabilities = kind->capabilities;
+  if (kind->adjust)
+    kind->adjust(settings, *settings.capabilities);
   return {};
 }
 

@@ -34,6 +34,8 @@ struct Kind {
   // What the general checks cannot know: whether the options fit together.
   Status (*check)(const billow::Pool& settings);
   std::unique_ptr<Pool> (*make)(const billow::Pool& settings, const Options& options);
+  // What the capabilities owe to the options; null: nothing.
+  void (*adjust)(const billow::Pool& settings, PoolCapabilities& capabilities) = nullptr;
 };
 
 extern const Kind azure_kind;       // azure/azure_pool.cpp

@@ -14,6 +14,10 @@ Result<std::vector<MachineOffer>> Pool::offers() {
   return std::vector<MachineOffer>{};
 }
 
+Status Pool::attach(const MachineSighting&, const MachineSighting&) {
+  return fail(Code::unsupported, "pools of this kind have no cache disks");
+}
+
 Result<Account> Pool::account() {
   return fail(Code::unsupported, "pools of this kind have no account");
 }
@@ -32,6 +36,10 @@ bool named_after(const std::string& machine, const std::string& pool) {
     return false;
   const auto number = parse_int(std::string_view(machine).substr(pool.size() + 1), 1, INT64_MAX);
   return number.has_value();
+}
+
+bool is_cache_of(const std::string& disk, const std::string& pool) {
+  return disk.starts_with(pool + "-cache-");
 }
 
 }  // namespace billow::pool

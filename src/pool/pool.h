@@ -67,6 +67,9 @@ class Pool {
   virtual Result<std::vector<MachineSighting>> nodes() = 0;
   // Ends a machine. Ending one that no longer exists is not an error.
   virtual Status release(const MachineSighting& machine) = 0;
+  // Gives a machine one of the pool's cache disks, both as listed. Repeated until the list says
+  // that the disk is attached; a machine that has not started yet is no error.
+  virtual Status attach(const MachineSighting& machine, const MachineSighting& disk);
   // What the provider rents at present, with prices. None: it has no list.
   virtual Result<std::vector<MachineOffer>> offers();
   virtual Result<Account> account();
@@ -79,5 +82,7 @@ std::vector<MachineSighting> strays_in(const std::vector<MachineSighting>& liste
 
 // Whether a machine of this name can belong to the pool: "fast-12" to pool "fast".
 bool named_after(const std::string& machine, const std::string& pool);
+// Whether a disk of this name can be a cache of the pool: "fast-cache-us-east-1a-1".
+bool is_cache_of(const std::string& disk, const std::string& pool);
 
 }  // namespace billow::pool

@@ -102,6 +102,7 @@ class HeadHost final : public api::Host {
                     std::function<void(Result<Json>)> done) override {
     head_.pools().ask_provider(pool, question, std::move(done));
   }
+  std::string provider_trouble(PoolId pool) const override { return head_.pools().trouble(pool); }
   std::shared_ptr<const pool::Program> program() override { return head_.pools().program(); }
 
   // ---- files and secrets

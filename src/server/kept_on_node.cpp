@@ -32,6 +32,8 @@ Status read_kept_on_node(const Parsed& parsed, agent::NodeOptions& options) {
   BILLOW_TRY_VOID(read_bytes("files-max", parsed.get("files-max"), options.files_bytes_max));
   BILLOW_TRY_VOID(read_bytes("images-max", given(parsed, "images-max", "BILLOW_IMAGES_MAX"),
                              options.images_bytes_max));
+  options.work_under = parsed.get("work-dir");
+  options.cache_dir = parsed.get("cache-dir");
   if (const char* set = ::getenv("BILLOW_ALLOW_METADATA");
       parsed.has("allow-metadata") || (set && std::string_view(set) == "1"))
     options.allow_metadata = true;

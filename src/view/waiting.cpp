@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "core/control/core.h"
+#include "core/control/decide/decider.h"
 #include "core/control/decide/paid_starts.h"
 #include "core/control/fabric.h"
 #include "core/control/money.h"
@@ -98,13 +99,20 @@ void expect_start(Answer& answer,
 void explain_queue(Answer& answer, const control::State& state, const Job& job, const Moment& at) {
   if (job.state == JobState::suspended && !job.reason.empty())
     answer.because("held", job.reason);
-  const auto explanation = sched::explain(state.index, job.id, at.now);
+  auto explanation = sched::explain(state.index, job.id, at.now);
+  // That no present node can run it is no reason where a pool brings one that can.
+  if (control::some_pool_could_run(state, job))
+    std::erase_if(explanation.reasons, [](const sched::Reason& reason) {
+      return reason.kind == sched::ReasonKind::infeasible;
+    });
   answer.because(explanation);
   if (!explanation.would_start_now.empty())
     answer.would_start_now = explanation.would_start_now;
   expect_start(answer, state, job, at, explanation.earliest_start);
   for (const std::string& note : control::pool_notes(state, job, at.now))
     answer.because("pool", note);
+  if (answer.reasons.items().empty())
+    answer.because("pool", "A machine is about to be ordered for it.");
 }
 
 // Whether the reason is that others have the GPUs.

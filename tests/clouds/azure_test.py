@@ -34,7 +34,7 @@ class AzureCase(unittest.TestCase):
         self.addCleanup(self.azure.close)
         self.pool = self.driver(**self.options)
 
-    def driver(self, spot=False, env=None, **options):
+    def driver(self, spot=False, env=None, cache_gib=0, **options):
         given = {
             "endpoint": self.azure.url,
             "authority": self.azure.url,
@@ -42,7 +42,8 @@ class AzureCase(unittest.TestCase):
             "regions": "eastus,westus",
             **options,
         }
-        driver = Driver("azure", given, spot=spot, env=SECRET if env is None else env)
+        env = SECRET if env is None else env
+        driver = Driver("azure", given, spot=spot, env=env, cache_gib=cache_gib)
         self.addCleanup(lambda: driver.process.poll() is None and driver.kill())
         return driver
 
@@ -50,6 +51,39 @@ class AzureCase(unittest.TestCase):
         listed = self.pool.nodes()
         self.assertIsInstance(listed, list, listed)
         return {node["machine"]: node for node in listed}
+
+
+class Caches(AzureCase):
+    options = {"cache_gib": 100}
+    disk = "fast-cache-eastus-1-1"
+
+    def test_a_disk_stays_when_its_machine_ends_and_goes_to_the_next(self):
+        for name in ("fast-1", "fast-2"):
+            self.pool.want(name, offer=OFFER, cache=self.disk)
+            self.pool.want(self.disk, offer=OFFER, disk_gib=100)
+            self.assertEqual(self.pool.attach(name, self.disk), {"done": True})
+            seen = self.nodes()
+            self.assertTrue(seen[self.disk]["attached"])
+            self.assertNotEqual(
+                self.pool.release(self.disk, seen[self.disk]["external"]), {"released": True}
+            )
+            self.pool.release(name, seen[name]["external"])
+            self.assertNotIn("attached", self.nodes()[self.disk])
+        self.assertEqual(len(self.azure.caches), 1)
+        self.assertEqual(next(iter(self.azure.caches.values()))["zones"], ["1"])
+        self.pool.release(self.disk, self.nodes()[self.disk]["external"])
+        self.assertEqual((self.nodes(), self.azure.caches), ({}, {}))
+
+    def test_disks_of_others_are_not_listed(self):
+        self.pool.want("fast-1", offer=OFFER)
+        self.pool.want(self.disk, offer=OFFER, disk_gib=100)
+        only = next(iter(self.azure.caches.values()))
+        for key, other in (("billow-installation", "x"), ("billow-pool", "y")):
+            kept = dict(only["tags"])
+            only["tags"][key] = other
+            self.assertNotIn(self.disk, self.nodes())
+            only["tags"] = kept
+        self.assertIn(self.disk, self.nodes())
 
 
 class Orders(AzureCase):
@@ -366,6 +400,15 @@ class Accounts(AzureCase):
         self.assertEqual(self.nodes(), {})
         self.pool.want("fast-9", offer=OFFER, nodes=2)
         self.pool.release("fast-9", self.nodes()["fast-9"]["external"])
+        self.pool = self.driver(cache_gib=100)
+        self.assertEqual(self.pool.ask(do="account")["problems"], [])
+        self.pool.want("fast-10", offer=OFFER)
+        disk = "fast-cache-eastus-1-1"
+        self.pool.want(disk, offer=OFFER, disk_gib=100)
+        until(lambda: self.nodes()["fast-10"]["note"] == "Succeeded", "the machine runs")
+        self.pool.attach("fast-10", disk)
+        for machine, seen in sorted(self.nodes().items()):
+            self.pool.release(machine, seen["external"])
         self.assertEqual(set(role["Actions"]), self.azure.used)
 
 

@@ -2,7 +2,8 @@
 // an answer a line on standard output. The first line has the pool's settings:
 //   {"kind": "gce", "name": "fast", "options": {…}, "spot": false, "installation": "ab12cd34"}
 // then {"do": "want", "machine": "fast-1", "offer": {…}}, {"do": "nodes"}, {"do": "offers"},
-// {"do": "release", "machine": …, "external": …}, {"do": "account"}. "threads": 8 wants as many
+// {"do": "release", "machine": …, "external": …}, {"do": "account"}, {"do": "attach", "machine": …,
+// "disk": …}. An order with "disk_gib" is a cache disk. "threads": 8 wants as many
 // machines at once: fast-1.1 … are named by "machines".
 #include <fmt/format.h>
 
@@ -58,6 +59,8 @@ Json want(pool::Pool& pool, const std::string& machine, const Json& ask) {
   order.machine.gpus = static_cast<std::int32_t>(ask["gpus"].int_or(0));
   order.machine.nodes = static_cast<std::uint32_t>(ask["nodes"].int_or(1));
   order.machine.disk_mib = ask["disk_mib"].int_or(0);
+  order.machine.volume_gib = ask["disk_gib"].int_or(0);
+  order.machine.cache = text(ask, "cache");
   order.head_url = "https://head.example:7070";
   order.token = "bwj_secret." + std::string(ask["token"].str_or("abcd"));
   const pool::Ordered made = pool.want(order);
@@ -95,6 +98,8 @@ Json nodes(pool::Pool& pool) {
                              {"note", seen.note},
                              {"ends_at", seen.ends_at.ns},
                              {"ended", seen.ended}});
+    if (seen.attached)
+      one.set("attached", true);
     if (seen.failed)
       one.set("failed", enum_name(*seen.failed));
     out.push(std::move(one));
@@ -139,6 +144,18 @@ Json act(pool::Pool& pool, const Json& ask) {
   MachineSighting machine;
   machine.name = text(ask, "machine");
   machine.external = text(ask, "external");
+  if (verb == "attach") {
+    const auto listed = pool.nodes();
+    if (!listed)
+      return json_of(listed.error());
+    MachineSighting disk;
+    for (const MachineSighting& seen : *listed) {
+      machine = seen.name == machine.name ? seen : machine;
+      disk = seen.name == text(ask, "disk") ? seen : disk;
+    }
+    const Status done = pool.attach(machine, disk);
+    return done ? Json::object({{"done", true}}) : json_of(done.error());
+  }
   const Status released = pool.release(machine);
   return released ? Json::object({{"released", true}}) : json_of(released.error());
 }
@@ -154,6 +171,7 @@ int run() {
   settings.name = text(*setup, "name");
   settings.kind = text(*setup, "kind");
   settings.spot = (*setup)["spot"].bool_or(false);
+  settings.cache_gib = (*setup)["cache_gib"].int_or(0);
   for (const auto& [key, value] : (*setup)["options"].members())
     settings.options[key] = value.str_or("");
   if (const Status complete = pool::complete_new_pool(settings); !complete) {

@@ -5,7 +5,11 @@
 import http from 'node:http';
 import { Sha256 } from '@aws-crypto/sha256-js';
 import {
+  AttachVolumeCommand,
+  CreateVolumeCommand,
+  DeleteVolumeCommand,
   DescribeInstancesCommand,
+  DescribeVolumesCommand,
   EC2Client,
   RunInstancesCommand,
   TerminateInstancesCommand,
@@ -24,6 +28,21 @@ function list(p, prefix, read) {
   for (let n = 1; Object.keys(p).some((k) => k === `${prefix}.${n}` || k.startsWith(`${prefix}.${n}.`)); n++)
     out.push(read(`${prefix}.${n}`));
   return out;
+}
+
+function tags(p) {
+  return list(p, 'TagSpecification', (spec) => ({
+    ResourceType: p[`${spec}.ResourceType`],
+    Tags: list(p, `${spec}.Tag`, (tag) => ({ Key: p[`${tag}.Key`], Value: p[`${tag}.Value`] })),
+  }));
+}
+
+function look(p) {
+  return {
+    MaxResults: Number(p.MaxResults),
+    NextToken: p.NextToken,
+    Filters: list(p, 'Filter', (f) => ({ Name: p[`${f}.Name`], Values: list(p, `${f}.Value`, (v) => p[v]) })),
+  };
 }
 
 // The command of the SDK that means what our form says.
@@ -63,20 +82,24 @@ function command(p) {
           MarketType: 'spot',
           SpotOptions: { SpotInstanceType: 'one-time', InstanceInterruptionBehavior: 'terminate' },
         },
-        TagSpecifications: list(p, 'TagSpecification', (spec) => ({
-          ResourceType: p[`${spec}.ResourceType`],
-          Tags: list(p, `${spec}.Tag`, (tag) => ({ Key: p[`${tag}.Key`], Value: p[`${tag}.Value`] })),
-        })),
+        TagSpecifications: tags(p),
       });
+    case 'CreateVolume':
+      return new CreateVolumeCommand({
+        AvailabilityZone: p.AvailabilityZone,
+        Size: Number(p.Size),
+        VolumeType: p.VolumeType,
+        ClientToken: p.ClientToken,
+        TagSpecifications: tags(p),
+      });
+    case 'AttachVolume':
+      return new AttachVolumeCommand({ VolumeId: p.VolumeId, InstanceId: p.InstanceId, Device: p.Device });
+    case 'DeleteVolume':
+      return new DeleteVolumeCommand({ VolumeId: p.VolumeId });
+    case 'DescribeVolumes':
+      return new DescribeVolumesCommand(look(p));
     case 'DescribeInstances':
-      return new DescribeInstancesCommand({
-        MaxResults: Number(p.MaxResults),
-        NextToken: p.NextToken,
-        Filters: list(p, 'Filter', (f) => ({
-          Name: p[`${f}.Name`],
-          Values: list(p, `${f}.Value`, (v) => p[v]),
-        })),
-      });
+      return new DescribeInstancesCommand(look(p));
     case 'TerminateInstances':
       return new TerminateInstancesCommand({ InstanceIds: list(p, 'InstanceId', (i) => p[i]) });
     default:

@@ -26,9 +26,10 @@ class GoogleCase(unittest.TestCase):
         self.addCleanup(self.google.close)
         self.pool = self.driver(**self.options)
 
-    def driver(self, spot=False, env=None, **options):
+    def driver(self, spot=False, env=None, cache_gib=0, **options):
         options.setdefault("credentials", google_key(self.google.url + "/token"))
-        driver = Driver("gce", {"endpoint": self.google.url, **options}, spot=spot, env=env)
+        options = {"endpoint": self.google.url, **options}
+        driver = Driver("gce", options, spot=spot, env=env, cache_gib=cache_gib)
         self.addCleanup(lambda: driver.process.poll() is None and driver.kill())
         return driver
 
@@ -36,6 +37,44 @@ class GoogleCase(unittest.TestCase):
         listed = self.pool.nodes()
         self.assertIsInstance(listed, list, listed)
         return {node["machine"]: node for node in listed}
+
+
+class Caches(GoogleCase):
+    options = {"cache_gib": 100}
+    disk = "fast-cache-us-central1-a-1"
+
+    def test_a_disk_stays_when_its_machine_ends_and_goes_to_the_next(self):
+        self.assertTrue(self.pool.want(self.disk, offer=OFFER, disk_gib=100)["ordered"])
+        self.assertTrue(self.pool.want(self.disk, offer=OFFER, disk_gib=100)["ordered"])
+        for name in ("fast-1", "fast-2"):
+            self.pool.want(name, offer=OFFER, cache=self.disk)
+            self.assertEqual(self.pool.attach(name, self.disk), {"done": True})
+            seen = self.nodes()
+            self.assertTrue(seen[self.disk]["attached"])
+            self.assertNotEqual(
+                self.pool.release(self.disk, seen[self.disk]["external"]), {"released": True}
+            )
+            self.pool.release(name, seen[name]["external"])
+            self.assertNotIn("attached", self.nodes()[self.disk])
+        self.assertEqual(len(self.google.caches), 1)
+        body = next(r for r in self.google.requests if is_insert(r)).json()
+        user_data = {i["key"]: i["value"] for i in body["metadata"]["items"]}["user-data"]
+        self.assertIn('"$R"/dev/disk/by-id/google-billow-cache', user_data)
+        self.pool.release(self.disk, self.nodes()[self.disk]["external"])
+        self.assertEqual((self.nodes(), self.google.caches), ({}, {}))
+
+    def test_a_machine_that_does_not_run_yet_gets_its_disk_later(self):
+        self.google.provision_s = 60
+        self.pool.want("fast-1", offer=OFFER, cache=self.disk)
+        self.pool.want(self.disk, offer=OFFER, disk_gib=100)
+        self.assertEqual(self.pool.attach("fast-1", self.disk), {"done": True})
+        self.assertNotIn("attached", self.nodes()[self.disk])
+
+    def test_a_zone_that_does_not_list_its_disks_makes_no_list(self):
+        self.pool.want(self.disk, offer=OFFER, disk_gib=100)
+        quiet = {"items": {"zones/us-central1-a": {"warning": {"code": "UNREACHABLE"}}}}
+        self.google.once(lambda r: r.path.endswith("/aggregated/disks"), Answer(200, quiet))
+        self.assertEqual(self.pool.nodes()["error"], "unavailable")
 
 
 class Orders(GoogleCase):
@@ -363,9 +402,18 @@ class Accounts(GoogleCase):
         self.pool.want("fast-9", offer=OFFER, nodes=2)
         for machine, seen in self.nodes().items():
             self.pool.release(machine, seen["external"])
+        self.pool = self.driver(cache_gib=100)
+        self.pool.ask(do="account")
+        self.pool.want("fast-10", offer=OFFER)
+        disk = "fast-cache-us-central1-a-1"
+        self.pool.want(disk, offer=OFFER, disk_gib=100)
+        self.pool.attach("fast-10", disk)
+        for machine, seen in sorted(self.nodes().items()):
+            self.pool.release(machine, seen["external"])
         self.assertEqual(role, self.google.used)
-        asked = next(r for r in self.google.requests if r.path.endswith(":testIamPermissions"))
-        self.assertEqual(set(asked.json()["permissions"]), role)
+        asked = [r for r in self.google.requests if r.path.endswith(":testIamPermissions")]
+        self.assertLess(set(asked[0].json()["permissions"]), role, "without caches")
+        self.assertEqual(set(asked[-1].json()["permissions"]), role)
 
 
 if __name__ == "__main__":

@@ -74,7 +74,7 @@ class Google(ParityCase):
         self.addCleanup(google.close)
         key = google_key(google.url + "/token")
         settings = {"endpoint": google.url, "credentials": key, "regions": "us-central1"}
-        pool = Driver("gce", {**settings, **options})
+        pool = Driver("gce", {**settings, **options}, cache_gib=100)
         self.addCleanup(pool.close)
         self.assertEqual(pool.ask(do="account")["problems"], [])
         pool.ask(do="offers")
@@ -92,7 +92,15 @@ class Google(ParityCase):
         self.assertTrue(pool.want("fast-2", offer=offer, nodes=2)["ordered"])
         gang = next(n for n in pool.nodes() if n["machine"] == "fast-2")["external"]
         pool.release("fast-2", gang)
-        ours = list(google.requests)
+        disk = f"fast-cache-{offer['zone']}-1"
+        self.assertTrue(pool.want("fast-3", offer=offer)["ordered"])
+        self.assertTrue(pool.want(disk, offer=offer, disk_gib=100)["ordered"])
+        self.assertEqual(pool.attach("fast-3", disk), {"done": True})
+        pool.release("fast-3", f"{offer['zone']}/billow-ab12cd34-fast-3")
+        pool.release(disk, f"{offer['zone']}/disk:billow-ab12cd34-{disk}")
+        ours = [r for r in google.requests if "fast-3" not in r.path or "attachDisk" in r.path]
+        ours = [r for r in ours if b"fast-3" not in r.body or "attachDisk" in r.path]
+        named = [r for r in ours if "/disks" in r.path]
         google.requests.clear()
         bulk = next(r for r in ours if r.path.endswith("/bulkInsert"))
         policies = [r for r in ours if r.method == "POST" and r.path.endswith("Policies")]
@@ -142,6 +150,14 @@ class Google(ParityCase):
                     ),
                     "",
                 ),
+            },
+            "disk": {
+                "disk": disk,
+                "name": f"billow-ab12cd34-{disk}",
+                "instance": "billow-ab12cd34-fast-3",
+                "requestId": next(r for r in named if r.method == "POST").query["requestId"],
+                "attachId": next(r for r in ours if "attachDisk" in r.path).query["requestId"],
+                "deleteId": next(r for r in named if r.method == "DELETE").query["requestId"],
             },
             "userData": items["user-data"],
             "type": offer["instance"],
@@ -230,7 +246,8 @@ class Azure(ParityCase):
         by_secret = Driver("azure", settings, env=dict(env, AZURE_CLIENT_SECRET="s3cret/+"))
         self.addCleanup(by_secret.close)
         by_secret.ask(do="offers")
-        pool = Driver("azure", settings, env=dict(env, AZURE_CLIENT_CERTIFICATE_PATH=certificate()))
+        env["AZURE_CLIENT_CERTIFICATE_PATH"] = certificate()
+        pool = Driver("azure", settings, env=env, cache_gib=100)
         self.addCleanup(pool.close)
         pool.ask(do="account")
         self.assertEqual(pool.want("fast-1", offer=offer).get("ordered"), True)
@@ -241,7 +258,13 @@ class Azure(ParityCase):
         self.assertTrue(pool.want("fast-2", offer=offer, nodes=2)["ordered"])
         self.assertTrue(pool.want("fast-2", offer=offer, nodes=2)["ordered"])
         pool.release("fast-2", pool.nodes()[-1]["external"])
-        ours = list(azure.requests)
+        disk = f"fast-cache-{offer['zone'] or offer['region']}-1"
+        self.assertTrue(pool.want("fast-3", offer=offer)["ordered"])
+        self.assertTrue(pool.want(disk, offer=offer, disk_gib=100)["ordered"])
+        self.assertEqual(pool.attach("fast-3", disk), {"done": True})
+        pool.release("fast-3", "billow-ab12cd34-fast-3")
+        pool.release(disk, f"disk:billow-ab12cd34-{disk}")
+        ours = [r for r in azure.requests if "fast-3" not in r.path or "attach" in r.path]
         azure.requests.clear()
         azure.groups.pop("billow-ab12cd34")
         azure.groups["billow-ab12cd34"] = {"location": "eastus"}
@@ -271,6 +294,11 @@ class Azure(ParityCase):
             "spot": offer.get("spot", False),
             "customData": profile["customData"],
             "gang": {"name": "billow-ab12cd34-fast-2", "customData": gang["customData"]},
+            "disk": {
+                "name": f"billow-ab12cd34-{disk}",
+                "disk": disk,
+                "machine": "billow-ab12cd34-fast-3",
+            },
             "sshKey": profile["linuxConfiguration"]["ssh"]["publicKeys"][0]["keyData"],
             **parameters,
         }

@@ -450,9 +450,13 @@ class Parity(unittest.TestCase):
             self.skipTest("needs `npm ci` in tests/clouds")
         rig = CloudRig()
         try:
-            rig.add()
-            rig.ok("run", "--gpus", 1, "--", "true", timeout=120)
-            poll(lambda: not rig.aws.alive(), "the machine ended", 60)
+            rig.aws.boots = False
+            rig.add("--cache", "10GB")
+            job = rig.submit("--gpus", 1, "--", "true")
+            poll(lambda: any(v["instance"] for v in rig.aws.volumes.values()), "its cache", 60)
+            rig.ok("stop", job)
+            rig.ok("cloud", "rm", "aws")
+            poll(lambda: not rig.aws.alive() and not rig.aws.volumes, "everything ended", 60)
             done = subprocess.run(
                 ["node", os.path.join(folder, "ec2_parity.mjs")],
                 input=json.dumps([r for r in rig.aws.raw if "DryRun" not in r["body"]]).encode(),
@@ -464,9 +468,9 @@ class Parity(unittest.TestCase):
             )
             self.assertEqual(done.returncode, 0, done.stderr.decode()[-2000:])
             checked = json.loads(done.stdout)
-            self.assertEqual(
-                sorted(checked), ["DescribeInstances", "RunInstances", "TerminateInstances"]
-            )
+            volumes = ["AttachVolume", "CreateVolume", "DeleteVolume", "DescribeVolumes"]
+            machines = ["DescribeInstances", "RunInstances", "TerminateInstances"]
+            self.assertEqual(sorted(checked), sorted(volumes + machines))
         finally:
             rig.close()
 

@@ -234,7 +234,7 @@ class Interrupts(unittest.TestCase):
         asks = self.screen("secret", "set", "KEY")
         asks.expect("(not shown): ")
         asks.type("abc")
-        self.interrupt(asks, "the secret was not set", as_key=True)
+        self.interrupt(asks, "nothing was changed", as_key=True)
         self.assertNotIn("abc", asks.text)
         self.assertEqual(self.rig.json("secret", "list")["secrets"], [])
 

@@ -2,6 +2,7 @@
 tests/unit/control/renting_test.cpp, and the rows about orders (lost answers, heads that die) in clouds_test.NeverLeak."""
 import os
 import shutil
+import signal
 import unittest
 
 from clouds_test import CloudRig
@@ -71,6 +72,26 @@ class Weekend(unittest.TestCase):
         self.assertNotEqual(rig.machines(), {}, "and nothing is forgotten")
         rig.aws.keys = keys
         poll(lambda: not rig.machines(), "nothing left in the books", 60)
+
+    def test_an_agent_that_stays_away(self):
+        _, one = self.running()
+        self.silence(one)
+        self.ends_itself(one)
+        poll(lambda: not self.rig.machines(), "nothing left in the books", 60)
+
+    @staticmethod
+    def silence(one):
+        """Ends the agent and what would start it again; the job and the machine's timer go on."""
+        for _ in range(2):
+            for pid in filter(str.isdigit, os.listdir("/proc")):
+                try:
+                    with open(f"/proc/{pid}/cmdline", "rb") as f:
+                        line = f.read().decode(errors="replace")
+                except OSError:
+                    continue
+                agent = "join" in line and "--check" not in line
+                if one["home"] in line and (agent or "node.sh" in line) and "watch" not in line:
+                    os.kill(int(pid), signal.SIGKILL)
 
     def test_a_cloud_that_is_removed(self):
         rig = self.rig

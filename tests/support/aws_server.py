@@ -75,6 +75,9 @@ class AwsServer:
         self.throttled = 0
         self.logins = {}  # access token of SSO -> (account, role)
         self.created = 0  # instances ever made
+        self.volumes = {}  # id -> dict: cache disks
+        self.volume_tokens = {}  # (region, token) -> id
+        self.volumes_made = 0
         self.made_for = {}  # machine -> how many times instances were made for it
         self.mistakes = []  # requests that a correct client never sends
         owner = self
@@ -454,10 +457,97 @@ class AwsServer:
         if one["state"] != "terminated":
             one.update(state="terminated", reason=reason, ended=int(time.time()))
             self.stop_machine(one)
+            for volume in self.volumes.values():
+                if volume["instance"] == i:
+                    volume["instance"] = ""
 
     def alive(self):
         with self.lock:
             return [one for one in self.instances.values() if one["state"] != "terminated"]
+
+    # ---- cache disks
+    def CreateVolume(self, region, p):
+        with self.lock:
+            token = (region, p["ClientToken"])
+            if token in self.volume_tokens:
+                return {"volumeId": self.volume_tokens[token]}
+            if p["AvailabilityZone"] not in self.zones.get(region, []):
+                raise Refused(400, "InvalidZone.NotFound")
+            tags, n = {}, 1
+            while f"TagSpecification.1.Tag.{n}.Key" in p:
+                tags[p[f"TagSpecification.1.Tag.{n}.Key"]] = p[f"TagSpecification.1.Tag.{n}.Value"]
+                n += 1
+            if p["TagSpecification.1.ResourceType"] != "volume" or p["VolumeType"] != "gp3":
+                self.mistakes.append("a volume without tags")
+            self.volumes_made += 1
+            one = {
+                "id": f"vol-{self.volumes_made:017x}",
+                "region": region,
+                "zone": p["AvailabilityZone"],
+                "gib": int(p["Size"]),
+                "tags": tags,
+                "instance": "",
+                "made": int(time.time()),
+            }
+            self.volumes[one["id"]] = one
+            self.volume_tokens[token] = one["id"]
+            return {"volumeId": one["id"]}
+
+    def DescribeVolumes(self, region, p):
+        wanted = self.filters(p)
+        rows = []
+        with self.lock:
+            for one in self.volumes.values():
+                if one["region"] != region or any(
+                    one["tags"].get(name[4:]) not in values
+                    for name, values in wanted.items()
+                    if name.startswith("tag:")
+                ):
+                    continue
+                if not all(key in one["tags"] for key in wanted.get("tag-key", [])):
+                    continue
+                rows.append(
+                    {
+                        "volumeId": one["id"],
+                        "availabilityZone": one["zone"],
+                        "status": "in-use" if one["instance"] else "available",
+                        "createTime": time.strftime(
+                            "%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(one["made"])
+                        ),
+                        "tagSet": [{"key": k, "value": v} for k, v in one["tags"].items()],
+                    }
+                )
+            return self.paged(rows, p, "volumeSet")
+
+    def AttachVolume(self, region, p):
+        with self.lock:
+            volume = self.volumes.get(p["VolumeId"])
+            one = self.instances.get(p["InstanceId"])
+            if not volume or volume["region"] != region:
+                raise Refused(400, "InvalidVolume.NotFound")
+            if not one or one["state"] != "running":
+                raise Refused(400, "IncorrectState")
+            if one["zone"] != volume["zone"]:
+                raise Refused(400, "InvalidVolume.ZoneMismatch")
+            if volume["instance"]:
+                raise Refused(400, "VolumeInUse")
+            volume["instance"] = one["id"]
+            volume["used"] = volume.get("used", 0) + 1
+            if self.machines:
+                self.machines.attach(one["id"], volume["id"], volume["gib"])
+            return {"volumeId": volume["id"], "instanceId": one["id"], "status": "attaching"}
+
+    def DeleteVolume(self, region, p):
+        with self.lock:
+            volume = self.volumes.get(p["VolumeId"])
+            if not volume:
+                raise Refused(400, "InvalidVolume.NotFound")
+            if volume["instance"]:
+                raise Refused(400, "VolumeInUse", f"{volume['id']} is attached")
+            del self.volumes[volume["id"]]
+            if self.machines:
+                self.machines.drop_disk(volume["id"])
+            return {"return": "true"}
 
     # ---- what the machines of a region share
     def DescribeSubnets(self, region, p):

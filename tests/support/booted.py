@@ -19,6 +19,7 @@ class Machines:
             "BILLOW_SIM": "",
         }
         self.homes = {}
+        self.disks = {}  # machine → (device, where it is mounted)
 
     def start(self, name, script, rank=0):
         """Power on. Returns the machine's directory; the file `off` in it says that it ended itself."""
@@ -47,6 +48,36 @@ class Machines:
                 start_new_session=True,
             )
         return home
+
+    # ---- cache disks: files behind loop devices
+    def attach(self, name, volume, gib):
+        """Plugs a disk in. It stays what it was when its last machine ended."""
+        home = self.homes.get(name)
+        if not home:
+            return
+        image = os.path.join(self.root, volume + ".img")
+        if not os.path.exists(image):
+            with open(image, "wb") as f:
+                f.truncate(min(gib, 10) << 30)
+        device = subprocess.run(
+            ["losetup", "--find", "--show", image], check=True, capture_output=True, text=True
+        ).stdout.strip()
+        self.disks[name] = (device, os.path.join(home, "var/cache/billow"))
+        os.makedirs(os.path.join(home, "dev/disk/by-id"), exist_ok=True)
+        number = volume.replace("-", "")
+        link = f"dev/disk/by-id/nvme-Amazon_Elastic_Block_Store_{number}"
+        os.symlink(device, os.path.join(home, link))
+
+    def unplug(self, name):
+        device, mounted = self.disks.pop(name, (None, None))
+        if device:
+            subprocess.run(["umount", "-l", mounted], check=False, capture_output=True)
+            subprocess.run(["losetup", "-d", device], check=False, capture_output=True)
+
+    def drop_disk(self, volume):
+        image = os.path.join(self.root, volume + ".img")
+        if os.path.exists(image):
+            os.unlink(image)
 
     def is_off(self, name):
         return os.path.exists(os.path.join(self.root, name, "off"))
@@ -78,6 +109,7 @@ class Machines:
                     os.kill(pid, signal.SIGKILL)
                 except ProcessLookupError:
                     pass
+        self.unplug(name)
 
     def close(self):
         for name in list(self.homes):

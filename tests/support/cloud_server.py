@@ -137,7 +137,9 @@ class CloudServer:
 class Driver:
     """One of our pools, told what to do."""
 
-    def __init__(self, kind, options, installation="ab12cd34", spot=False, name="fast", env=None):
+    def __init__(
+        self, kind, options, installation="ab12cd34", spot=False, name="fast", env=None, cache_gib=0
+    ):
         surroundings = {
             k: v
             for k, v in os.environ.items()
@@ -150,6 +152,7 @@ class Driver:
             env={**surroundings, "HOME": "/nonexistent", **(env or {})},
         )
         setup = dict(kind=kind, name=name, options=options, installation=installation, spot=spot)
+        setup["cache_gib"] = cache_gib
         self.first = self.ask(**setup)
 
     def ask(self, **document):
@@ -165,6 +168,9 @@ class Driver:
 
     def nodes(self):
         return self.ask(do="nodes")
+
+    def attach(self, machine, disk):
+        return self.ask(do="attach", machine=machine, disk=disk)
 
     def release(self, machine, external):
         return self.ask(do="release", machine=machine, external=external)

@@ -12,6 +12,7 @@ GROUP = re.compile(r"^/subscriptions/([^/]+)/resource[gG]roups/([^/]+)$")
 THING = re.compile(
     r"^/subscriptions/([^/]+)/resourceGroups/([^/]+)/providers/(Microsoft\.\w+/\w+)(?:/([^/]+))?$"
 )
+ATTACH = re.compile(r"^/subscriptions/.*/virtualMachines/([^/]+)/attachDetachDataDisks$")
 OPERATION = re.compile(
     r"^/subscriptions/[^/]+/providers/Microsoft.Compute/locations/\w+/operations/([^/]+)$"
 )
@@ -29,6 +30,7 @@ class FakeAzure(CloudServer):
         self.machines = {}  # name → resource
         self.sets = {}  # name of a scale set → resource
         self.disks, self.cards, self.addresses = set(), set(), set()
+        self.caches = {}  # disks that stay
         self.operations, self.created = {}, []
         self.capacity = {}  # region or region-zone → (code, message) of late refusals
         self.refused = {}  # region → (status, code, message) at once
@@ -70,12 +72,16 @@ class FakeAzure(CloudServer):
     def manage(self, request):
         if found := GROUP.match(request.path):
             return self.group(request, found.group(2))
+        if found := ATTACH.match(request.path):
+            return self.attach_disk(request, found.group(1))
         if found := THING.match(request.path):
             _, group, kind, name = found.groups()
             if group not in self.groups:
                 return problem(404, "ResourceGroupNotFound", f"'{group}' could not be found.")
             if kind == "Microsoft.Compute/virtualMachineScaleSets":
                 return self.scale_set(request, name)
+            if kind == "Microsoft.Compute/disks":
+                return self.cache_disk(request, name)
             if kind == "Microsoft.Compute/virtualMachines":
                 return self.machine(request, name)
             return self.network(request, kind, name)
@@ -149,6 +155,38 @@ class FakeAzure(CloudServer):
             return Answer(200, machine)
         self.used.add(right + "delete")
         return self.delete(name) if machine else Answer(204)
+
+    def cache_disk(self, request, name):
+        right = "Microsoft.Compute/disks/"
+        if name is None:
+            self.used.add(right + "read")
+            return self.list(request, self.caches)
+        if request.method == "PUT":
+            self.used.add(right + "write")
+            body = request.json()
+            assert body["properties"]["creationData"] == {"createOption": "Empty"}, body
+            disk = {"name": name, "managedBy": "", **body}
+            disk["properties"] = {**body["properties"], "provisioningState": "Succeeded"}
+            kept = self.caches.setdefault(name, disk)
+            return Answer(202, kept)
+        self.used.add(right + "delete")
+        if name in self.caches and self.caches[name]["managedBy"]:
+            return problem(409, "OperationNotAllowed", f"Disk {name} is attached to a VM")
+        return Answer(202 if self.caches.pop(name, None) else 204)
+
+    def attach_disk(self, request, name):
+        self.used.add("Microsoft.Compute/virtualMachines/attachDetachDataDisks/action")
+        if name not in self.machines:
+            return problem(404, "ResourceNotFound", name)
+        for wish in request.json()["dataDisksToAttach"]:
+            disk = self.caches.get(wish["diskId"].rsplit("/", 1)[1])
+            if not disk:
+                return problem(404, "ResourceNotFound", wish["diskId"])
+            if disk["managedBy"]:
+                return problem(409, "AttachDiskWhileBeingDetached", "in use")
+            assert wish["deleteOption"] == "Detach", wish
+            disk["managedBy"], disk["lun"] = name, wish["lun"]
+        return Answer(202, None)
 
     def start_operation(self, region):
         name = str(uuid.uuid4())
@@ -291,6 +329,8 @@ class FakeAzure(CloudServer):
         machine = self.machines.pop(name, None)
         if not machine:
             return
+        for disk in self.caches.values():
+            disk["managedBy"] = "" if disk["managedBy"] == name else disk["managedBy"]
         properties = machine["properties"]
         card = properties["networkProfile"]["networkInterfaceConfigurations"][0]["properties"]
         address = card["ipConfigurations"][0]["properties"].get("publicIPAddressConfiguration")

@@ -10,6 +10,8 @@ from cloud_server import Answer, CloudServer
 ZONE = re.compile(
     r"^/compute/v1/projects/([^/]+)/zones/([^/]+)/(instances|operations)(?:/([^/]+))?$"
 )
+DISK = re.compile(r"^/compute/v1/projects/[^/]+/zones/([^/]+)/disks(?:/([^/]+))?$")
+ATTACH = re.compile(r"^/compute/v1/projects/[^/]+/zones/([^/]+)/instances/([^/]+)/attachDisk$")
 POLICY = re.compile(r"^/compute/v1/projects/[^/]+/regions/([^/]+)/resourcePolicies(?:/([^/]+))?$")
 BULK = re.compile(r"^/compute/v1/projects/([^/]+)/zones/([^/]+)/instances/bulkInsert$")
 NAME = re.compile(r"^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$")
@@ -36,6 +38,7 @@ class FakeGoogle(CloudServer):
         self.page = page
         self.instances = {}  # (zone, name) → resource
         self.disks, self.addresses = set(), set()
+        self.caches = {}  # (zone, name) → disks that stay
         self.policies = {}  # (region, name) → resource
         self.policies_made = []
         self.room = {}  # zone → how many machines it can still take
@@ -90,6 +93,12 @@ class FakeGoogle(CloudServer):
             return self.policy(request, *found.groups())
         if request.path.endswith("/aggregated/resourcePolicies"):
             return self.list_policies(request)
+        if found := DISK.match(request.path):
+            return self.cache_disk(request, *found.groups())
+        if found := ATTACH.match(request.path):
+            return self.attach_disk(request, *found.groups())
+        if request.path.endswith("/aggregated/disks"):
+            return self.list_disks(request)
         if found := BULK.match(request.path):
             return self.bulk_insert(request, *found.groups())
         if found := ZONE.match(request.path):
@@ -198,6 +207,56 @@ class FakeGoogle(CloudServer):
         answer = dict(operation)
         self.after(self.provision_s, run)
         return Answer(200, answer)
+
+    # ---- cache disks
+
+    def cache_disk(self, request, zone, name):
+        if request.method == "POST":
+            self.used |= {"compute.disks.create", "compute.disks.setLabels"}
+            body = request.json()
+            if not NAME.match(body["name"]):
+                return problem(400, "invalid", f"Invalid value: '{body['name']}'")
+            if (zone, body["name"]) in self.caches:
+                return problem(409, "alreadyExists", f"The resource '{body['name']}' exists")
+            disk = dict(body, status="READY", users=[])
+            disk["creationTimestamp"] = time.strftime("%Y-%m-%dT%H:%M:%S.000-00:00", time.gmtime())
+            self.caches[(zone, body["name"])] = disk
+            return Answer(200, dict(self.operation(zone, "insert"), status="DONE"))
+        self.used.add("compute.disks.delete")
+        disk = self.caches.get((zone, name))
+        if not disk:
+            return problem(404, "notFound", f"The resource 'disks/{name}' was not found")
+        if disk["users"]:
+            return problem(400, "resourceInUseByAnotherResource", f"'{name}' is in use")
+        del self.caches[(zone, name)]
+        return Answer(200, dict(self.operation(zone, "delete"), status="DONE"))
+
+    def attach_disk(self, request, zone, instance):
+        self.used |= {"compute.instances.attachDisk", "compute.disks.use"}
+        body = request.json()
+        disk = self.caches.get((zone, body["source"].rsplit("/", 1)[1]))
+        if not disk or (zone, instance) not in self.instances:
+            return problem(404, "notFound", "no such disk or instance")
+        if disk["users"]:
+            return problem(400, "resourceInUseByAnotherResource", f"'{disk['name']}' is in use")
+        if body["autoDelete"]:
+            return problem(400, "invalid", "a cache must stay")
+        disk["users"] = [f"{self.url}/compute/v1/projects/p/zones/{zone}/instances/{instance}"]
+        disk["device"] = body["deviceName"]
+        return Answer(200, dict(self.operation(zone, "attachDisk"), status="DONE"))
+
+    def list_disks(self, request):
+        self.used.add("compute.disks.list")
+        wanted = dict(FILTER.findall(request.query["filter"]))
+        items = {"zones/us-west1-a": {"warning": {"code": "NO_RESULTS_ON_PAGE"}}}
+        for (zone, _), disk in sorted(self.caches.items()):
+            if all(disk["labels"].get(k) == v for k, v in wanted.items()):
+                items.setdefault(f"zones/{zone}", {}).setdefault("disks", []).append(disk)
+        return Answer(200, {"items": items})
+
+    def detach(self, zone, name):
+        for disk in self.caches.values():
+            disk["users"] = [u for u in disk["users"] if not u.endswith(f"{zone}/instances/{name}")]
 
     # ---- gangs
 
@@ -330,6 +389,7 @@ class FakeGoogle(CloudServer):
         def gone():
             operation["status"] = "DONE"
             self.instances.pop((zone, name), None)
+            self.detach(zone, name)
             self.addresses.discard((zone, name))
             if all(disk.get("autoDelete") for disk in instance["disks"]):
                 self.disks.discard((zone, name))

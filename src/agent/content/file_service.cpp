@@ -126,6 +126,8 @@ Status FileService::prepare_work_dir() {
 }
 
 Result<std::unique_ptr<FileService>> FileService::create(net::Loop& loop, Options options) {
+  if (options.cache_dir.empty())
+    options.cache_dir = options.work_dir;
   std::unique_ptr<FileService> service(new FileService(loop, std::move(options)));
   FileService* raw = service.get();
   service->store_ = BILLOW_TRY(files::Store::open({.directory = service->options_.directory,
@@ -137,7 +139,7 @@ Result<std::unique_ptr<FileService>> FileService::create(net::Loop& loop, Option
                                                    }}));
   BILLOW_TRY_VOID(service->prepare_work_dir());
   service->objects_ = BILLOW_TRY(ObjectCache::open(
-      {service->options_.work_dir + "/objects", service->options_.cache_bytes_max}));
+      {service->options_.cache_dir + "/objects", service->options_.cache_bytes_max}));
   service->spares_ = std::make_unique<SpareDirs>(service->options_.work_dir + "/" + spare_place,
                                                  service->options_.bytes_max);
   service->serve_also(std::move(service->options_.listener));
@@ -497,7 +499,7 @@ void FileService::forget(TaskId task) {
         log_warn("{}", gone.error().message);
     if (system_clock().steady() > trim_caches_) {
       spares_->trim();
-      trim_project_caches(options_.work_dir, options_.cache_bytes_max);
+      trim_project_caches(options_.cache_dir, options_.cache_bytes_max);
       trim_caches_ = system_clock().steady() + minutes(10);
     }
     return [] {

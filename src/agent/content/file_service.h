@@ -64,8 +64,9 @@ class FileService {
     std::function<net::Endpoint()> head;         // the current leader; called on the loop
     std::function<net::TlsClientOptions()> tls;  // from any thread
     std::shared_ptr<const net::NodeCredential> credential;
-    std::string work_dir;  // the agent's own; jobs' directories are in it
-    std::string door;      // the directory in it that holds the socket
+    std::string work_dir;   // the agent's own; jobs' directories are in it
+    std::string cache_dir;  // of objects and projects' caches; empty: work_dir
+    std::string door;       // the directory in it that holds the socket
     // Called on the loop:
     std::function<std::optional<TaskId>(const SocketPeer&)> task_of;
     std::function<Result<TaskRecord>(TaskId)> record_of;
@@ -147,8 +148,8 @@ class FileService {
 // if this node cannot provide files.
 struct FilePlaces {
   std::string socket;
-  const OwnPlace& work;
-  std::string data_dir;
+  const OwnPlace& cache;
+  std::string kept_dir;
 };
 Status add_file_variables(const wire::agent_v1::Start& start,
                           const FilePlaces& places,

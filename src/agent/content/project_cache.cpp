@@ -101,7 +101,7 @@ Status add_file_variables(const wire::agent_v1::Start& start,
   list(inputs_variable, wishes.inputs);
   list(object_outputs_variable, wishes.outputs);
   if (const auto project = env.find("BILLOW_PROJECT"); project != env.end())
-    if (const auto cache = project_cache(places.work, places.data_dir, project->second))
+    if (const auto cache = project_cache(places.cache, places.kept_dir, project->second))
       env["BILLOW_CACHE"] = *cache;
   if (start.env.contains(surroundings::files))
     env[files_socket_variable] = places.socket;

@@ -52,6 +52,11 @@ struct NodeOptions {
   std::string pool;               // empty: the node joined by itself
   bool bills = false;       // the node costs money while it exists: it is given back when idle
   std::string end_command;  // gives the node back; run by /bin/sh; empty: the agent just ends
+  // Working directories of jobs are below it; empty: /var/tmp.
+  std::string work_under;
+  // Files, images and caches of jobs are there, and may be from an earlier node; empty: in the data
+  // and working directories. Only the agent's user can write it.
+  std::string cache_dir;
   std::string policy_file;  // node_policy.h; empty: BILLOW_NODE_POLICY, or the usual place
 };
 

@@ -351,6 +351,7 @@ void NodeAgent::sampled(NodeSample sample) {
     reading.asleep_text = tasks_->asleep_text(reading.task);
   }
   watch_health(beat);
+  beat.disk_free_mib = free_disk_mib(options_);
   beat.images_bytes = tasks_->image_bytes();
   beat.images_bytes_max = static_cast<std::int64_t>(options_.images_bytes_max);
   if (metrics_)

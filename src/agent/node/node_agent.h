@@ -96,6 +96,10 @@ class NodeAgent {
   GpuInventory inventory_;
   std::unique_ptr<FileService> files_;
   // The agent's own, outside the data directory: what jobs must reach is here.
+  void share_cache_disk();
+  // Where what jobs fetched is kept, and where the agent records what it kept.
+  std::string cache_dir() const;
+  std::string kept_dir() const;
   std::optional<OwnPlace> work_;
   std::string door_;                             // the directory of the sockets in it
   std::string files_socket_, keepalive_socket_;  // paths; empty: not available

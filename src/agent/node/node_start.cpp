@@ -5,6 +5,7 @@
 
 #include <signal.h>
 #include <sys/file.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 #include <algorithm>
 #include <cstdlib>
@@ -125,13 +126,33 @@ Status NodeAgent::open_gpus() {
 
 // Files that jobs reach are outside the data directory, which only the agent's user can enter.
 Status NodeAgent::open_work_place() {
-  const std::string under = "/var/tmp";
+  const std::string under = options_.work_under.empty() ? "/var/tmp" : options_.work_under;
   work_ = BILLOW_TRY(OwnPlace::open(
       {.data_dir = options_.data_dir,
        .under = under,
        .earlier = under + "/billow-" + sha256_hex(options_.data_dir).substr(0, 12)}));
   door_ = BILLOW_TRY(unguessable_name(options_.data_dir, "the agent's sockets"));
+  share_cache_disk();
   return {};
+}
+
+// What is kept by itself has a share of the disk each: objects, projects' caches, images, files.
+void NodeAgent::share_cache_disk() {
+  struct statvfs disk {};
+  if (options_.cache_dir.empty() || ::statvfs(options_.cache_dir.c_str(), &disk) != 0)
+    return;
+  const std::uint64_t quarter = static_cast<std::uint64_t>(disk.f_blocks) * disk.f_frsize / 4;
+  for (std::uint64_t* most :
+       {&options_.cache_bytes_max, &options_.images_bytes_max, &options_.files_bytes_max})
+    *most = std::min(*most, quarter);
+}
+
+std::string NodeAgent::cache_dir() const {
+  return options_.cache_dir.empty() ? work_->path() : options_.cache_dir;
+}
+
+std::string NodeAgent::kept_dir() const {
+  return options_.cache_dir.empty() ? options_.data_dir : options_.cache_dir;
 }
 
 std::unique_ptr<KeepAliveSocket> NodeAgent::keepalive_on(Fd listener) {
@@ -203,13 +224,14 @@ void NodeAgent::open_files() {
     return log_warn("this node cannot provide jobs with files: {}", listener.error().message);
   auto files = FileService::create(
       loop_,
-      {.directory = options_.data_dir + "/files",
+      {.directory = kept_dir() + "/files",
        .bytes_max = options_.files_bytes_max,
        .listener = std::move(*listener),
        .head = [this] { return link_->endpoint(); },
        .tls = [this] { return link_->tls(); },
        .credential = credential_,
        .work_dir = work_->path(),
+       .cache_dir = cache_dir(),
        .door = door_,
        .task_of =
            [this](const SocketPeer& peer) { return tasks_ ? tasks_->task_of(peer) : std::nullopt; },
@@ -236,6 +258,8 @@ Status NodeAgent::open_tasks() {
                        .migs = std::move(migs),
                        .files_socket = files_socket_,
                        .work_dir = work_->path(),
+                       .cache_dir = cache_dir(),
+                       .kept_dir = kept_dir(),
                        .spares = files_ ? &files_->spares() : nullptr,
                        .head = [this] { return content_source(); },
                        .environment_bytes_max = options_.files_bytes_max,
@@ -315,7 +339,7 @@ void NodeAgent::watch_leftovers() {
   if (!files_)
     return;
   leftovers_ = std::make_unique<LeftoverWatch>(
-      loop_, CachePlaces{options_.data_dir, work_->path(), files_->store(), files_->objects()},
+      loop_, CachePlaces{kept_dir(), cache_dir(), files_->store(), files_->objects()},
       LeftoverWatch::Options{.head = [this] { return content_source(); },
                              .node =
                                  [this] {

@@ -34,15 +34,6 @@ void add_labels(const NodeOptions& options,
     out.labels.emplace(key, value);
 }
 
-// In whole GiB, so that the offer of a node that starts again stays the same.
-std::int64_t free_disk_mib(const std::string& directory) {
-  struct statvfs disk {};
-  if (::statvfs(directory.c_str(), &disk) != 0)
-    return 0;
-  const auto bytes = static_cast<unsigned __int128>(disk.f_bavail) * disk.f_frsize;
-  return static_cast<std::int64_t>(bytes >> 30) * 1024;
-}
-
 // An allocation of Slurm may be smaller than the machine.
 void limit_to_allocation(NodeOffer& out) {
   const auto given = [](const char* name) {
@@ -56,6 +47,15 @@ void limit_to_allocation(NodeOffer& out) {
 }
 
 }  // namespace
+
+std::int64_t free_disk_mib(const NodeOptions& options) {
+  const std::string& directory = options.work_under.empty() ? options.data_dir : options.work_under;
+  struct statvfs disk {};
+  if (::statvfs(directory.c_str(), &disk) != 0)
+    return 0;
+  const auto bytes = static_cast<unsigned __int128>(disk.f_bavail) * disk.f_frsize;
+  return static_cast<std::int64_t>(bytes >> 30) * 1024;
+}
 
 NodeOffer make_offer(const NodeOptions& options,
                      const GpuInventory& inventory,
@@ -76,7 +76,7 @@ NodeOffer make_offer(const NodeOptions& options,
   out.gpus = node_gpus(inventory, options.allow_mig_changes);
   for (std::size_t i = 0; i < out.gpus.size(); ++i)
     out.gpus[i].index = static_cast<std::int32_t>(i);
-  out.disk_mib = free_disk_mib(options.data_dir);
+  out.disk_mib = free_disk_mib(options);
   add_labels(options, inventory, measured, out);
   if (options.in_allocation)
     limit_to_allocation(out);

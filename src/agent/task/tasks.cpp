@@ -41,9 +41,14 @@ std::string owner_of(const std::string& data_dir) {
 Result<std::unique_ptr<Tasks>> Tasks::create(net::Loop& loop,
                                              Options options,
                                              Callbacks callbacks) {
+  if (options.cache_dir.empty())
+    options.cache_dir = options.work_dir;
+  if (options.kept_dir.empty())
+    options.kept_dir = options.data_dir;
   auto dirs = BILLOW_TRY(TaskDirs::open(options.data_dir + "/tasks"));
   auto launcher = BILLOW_TRY(Launcher::create({}));
   Places places{BILLOW_TRY(OwnPlace::at(options.work_dir)),
+                BILLOW_TRY(OwnPlace::at(options.cache_dir)),
                 BILLOW_TRY(OwnPlace::open({options.data_dir, "/tmp", {}})),
                 BILLOW_TRY(OwnPlace::open({options.data_dir, SecretFiles::place(), {}}))};
   return std::unique_ptr<Tasks>(new Tasks(loop, std::move(options), std::move(callbacks),
@@ -63,6 +68,7 @@ Tasks::Tasks(net::Loop& loop,
       launcher_(std::move(launcher)),
       owner_(owner_of(options_.data_dir)),
       work_(std::move(places.work)),
+      cache_(std::move(places.cache)),
       temporary_(std::move(places.temporary)),
       memory_(std::move(places.memory)),
       cgroups_(Cgroups::detect({.owner = owner_})),
@@ -96,7 +102,7 @@ Tasks::Tasks(net::Loop& loop,
                         tunnelled_[task].bytes += static_cast<std::int64_t>(bytes);
                     }}),
       containers_(loop,
-                  {.directory = options_.work_dir + "/boxes",
+                  {.directory = options_.cache_dir + "/boxes",
                    .cdi_file = options_.data_dir + "/cdi.json",
                    .owner = owner_,
                    .gpus = options_.gpus,

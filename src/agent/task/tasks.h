@@ -53,9 +53,11 @@ class Tasks {
     MigClaims migs;
     // Where `billow stage` gets a job's files; empty: files cannot follow a job here.
     std::string files_socket;
-    std::string work_dir;                     // where they are written
-    SpareDirs* spares = nullptr;              // where ended jobs leave their files; null: nowhere
-    std::function<ContentSource()> head;      // where environments are fetched from
+    std::string work_dir;                 // where they are written
+    std::string cache_dir;                // of images and projects' caches; empty: work_dir
+    std::string kept_dir;                 // of the notes about what is kept there; empty: data_dir
+    SpareDirs* spares = nullptr;          // where ended jobs leave their files; null: nowhere
+    std::function<ContentSource()> head;  // where environments are fetched from
     std::uint64_t environment_bytes_max = 0;  // unpacked environments, for each user
     std::uint64_t image_bytes_max = 0;        // container images, for each user
     Duration pull_patience = limits::container_quiet_max;
@@ -129,7 +131,7 @@ class Tasks {
     bool follow = false;
   };
   struct Places {
-    OwnPlace work, temporary, memory;
+    OwnPlace work, cache, temporary, memory;
   };
   Tasks(net::Loop& loop,
         Options options,
@@ -216,6 +218,7 @@ class Tasks {
   Launcher launcher_;
   std::string owner_;
   OwnPlace work_;       // of work_dir
+  OwnPlace cache_;      // of cache_dir
   OwnPlace temporary_;  // this agent's own directory in /tmp
   OwnPlace memory_;     // and in memory
   Cgroups cgroups_;

@@ -177,7 +177,7 @@ Result<Environment> Tasks::environment_of(Starting& s) {
   }
   BILLOW_TRY_VOID(Checkpointer::prepare(s.plan, start.task, start.job, temporary_.path(), env));
   BILLOW_TRY_VOID(
-      add_file_variables(start, {options_.files_socket, work_, options_.data_dir}, env));
+      add_file_variables(start, {options_.files_socket, cache_, options_.kept_dir}, env));
   if (!options_.keepalive_socket.empty())
     env[net::keepalive_variable] = options_.keepalive_socket;
   return env;
@@ -349,7 +349,7 @@ void Tasks::refuse(TaskId task, const Error& why, int code) {
 }
 
 void Tasks::perform(const effect::StartTask& e) {
-  if (const Status noted = note_leftovers(options_.data_dir, e.start);
+  if (const Status noted = note_leftovers(options_.kept_dir, e.start);
       !noted)  // files that could not be found again must not be fetched
     return end_unstarted(e.start.task, {.kind = ExitKind::exec_failed,
                                         .code = 125,

@@ -12,7 +12,6 @@
 #include "client/frame/commands.h"
 #include "client/frame/console.h"
 #include "client/frame/table.h"
-#include "client/frame/terminal.h"
 
 namespace billow::client {
 namespace {

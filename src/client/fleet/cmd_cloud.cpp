@@ -49,6 +49,9 @@ constexpr OptionSpec cloud_add_options[] = {
     {"no-public-address", 0, nullptr,
      "aws, gcp, azure: machines get no public address; the subnets need a NAT or a proxy"},
     {"proxy", 0, "http://HOST:PORT", "aws, gcp, azure: machines reach the head through this proxy"},
+    {"cache", 0, "SIZE",
+     "aws, gcp, azure: each machine gets a disk of this size that keeps images and models for the "
+     "next machine, e.g. 500GB"},
     {"sim", 0, "SPEC", "simulate the GPUs of its machines, for tests"},
     {"option", 0, "KEY=VALUE", "further option of the provider, e.g. image=ami-…", true},
 };
@@ -149,6 +152,7 @@ Result<Pool> read_cloud(const Parsed& p) {
   if (p.has("profile"))
     pool.options["profile"] = p.get("profile");
   BILLOW_TRY_VOID(read_network(p, pool));
+  BILLOW_TRY_VOID(read_cache(p, pool));
   for (const std::string& text : p.all("option")) {
     const auto equals = text.find('=');
     if (equals == std::string::npos || equals + 1 == text.size())
@@ -272,9 +276,8 @@ int cloud_list(const Parsed& p) {
     table.row({std::string(cloud["name"].str_or("?")), std::string(cloud["kind"].str_or("?")),
                std::string(cloud["options"]["regions"].str_or("-")),
                fmt::format("{}", cloud["offers"].int_or(0)),
-               fmt::format("{} of {}", cloud["machines"].items().size(), cloud["max"].int_or(0)),
-               cloud["removing"].bool_or(false) ? "being removed"
-                                                : std::string(cloud["denied"].str_or(""))});
+               fmt::format("{} of {}", machines_in(cloud), cloud["max"].int_or(0)),
+               pool_remark(cloud)});
   if (table.empty())
     say("there are no clouds; see `billow cloud add --help`");
   else

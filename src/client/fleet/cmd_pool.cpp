@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "base/text.h"
 #include "client/fleet/pool_options.h"
 #include "client/frame/commands.h"
@@ -219,6 +221,21 @@ int pool_add(const Parsed& p) {
   return 0;
 }
 
+// Why a machine is released, or what its provider says of it; of a cache disk, who uses it.
+std::string machine_note(const Json& pool, const Json& machine) {
+  if (!machine["reason"].str_or("").empty())
+    return std::string(machine["reason"].str_or(""));
+  if (machine["disk_gib"].is_null())
+    return std::string(machine["note"].str_or(""));
+  std::string holder;
+  for (const Json& other : pool["machines"].items())
+    if (other["cache"].str_or("") == machine["name"].str_or(""))
+      holder = other["name"].str_or("");
+  return fmt::format("cache of {} GiB, ${:.2f} per month, {}", machine["disk_gib"].int_or(0),
+                     machine["offer"]["price_usd_per_h"].double_or(0) * 730.5,
+                     holder.empty() ? "not in use" : "used by " + holder);
+}
+
 int pool_list(const Parsed& p) {
   auto client = connect(p);
   if (!client)
@@ -249,9 +266,7 @@ int pool_list(const Parsed& p) {
       nodes += m["nodes"].int_or(1);
       machines.row({std::string(m["name"].str_or("?")), std::string(m["state"].str_or("?")),
                     fmt::format("{}", m["nodes"].int_or(1)), fmt::format("{}", m["gpus"].int_or(0)),
-                    std::string(m["external"].str_or("")),
-                    std::string(m["reason"].str_or("").empty() ? m["note"].str_or("")
-                                                               : m["reason"].str_or(""))});
+                    std::string(m["external"].str_or("")), machine_note(pool, m)});
     }
     const double price = pool["price_usd_per_h"].double_or(0);
     pools.row({std::string(pool["name"].str_or("?")), std::string(pool["kind"].str_or("?")),
@@ -260,9 +275,7 @@ int pool_list(const Parsed& p) {
                    : "-",
                fmt::format("{} of {}–{}", nodes, pool["min"].int_or(0), pool["max"].int_or(0)),
                price > 0 ? fmt::format("${:.2f}/h", price) : "-",
-               format_duration(seconds(pool["idle_s"].int_or(0))),
-               pool["removing"].bool_or(false) ? "being removed"
-                                               : std::string(pool["denied"].str_or(""))});
+               format_duration(seconds(pool["idle_s"].int_or(0))), pool_remark(pool)});
   }
   const Look look = look_at(STDOUT_FILENO);
   if (pools.empty())
@@ -313,6 +326,34 @@ int machine_release(const Parsed& p) {
 }
 
 }  // namespace
+
+Status read_cache(const Parsed& p, Pool& pool) {
+  if (!p.has("cache"))
+    return {};
+  if (pool.kind == "rest")
+    return fail(Code::invalid, "--cache is for aws, gcp and azure",
+                "leave it out: this provider has no disks that outlive machines");
+  const auto bytes = bytes_with_unit(p.get("cache"));
+  if (!bytes)
+    return pass(Error(bytes.error()).in("--cache"));
+  if (*bytes < (10ull << 30))
+    return fail(Code::invalid, fmt::format("--cache {} is too small", p.get("cache")),
+                "use at least 10GB");
+  pool.cache_gib = static_cast<std::int64_t>((*bytes + (1ull << 30) - 1) >> 30);
+  return {};
+}
+
+std::int64_t machines_in(const Json& pool) {
+  return std::ranges::count_if(pool["machines"].items(),
+                               [](const Json& machine) { return machine["disk_gib"].is_null(); });
+}
+
+std::string pool_remark(const Json& pool) {
+  const std::string_view why = pool["denied"].str_or("");
+  if (!pool["removing"].bool_or(false))
+    return std::string(why);
+  return why.empty() ? "being removed" : fmt::format("being removed; {}", why);
+}
 
 Status read_pool_limits(const Parsed& p, Pool& pool) {
   if (p.has("max-hourly")) {

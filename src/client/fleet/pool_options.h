@@ -1,8 +1,10 @@
 // What `billow pool` and `billow cloud` share.
 #pragma once
 
+#include <string>
 #include <string_view>
 
+#include "base/json.h"
 #include "base/result.h"
 #include "client/frame/command.h"
 #include "core/model/pool.h"
@@ -13,6 +15,12 @@ inline constexpr OptionSpec pool_limit_options[] = {
     {"max-hourly", 0, "USD", "order no machine if all of the pool's would cost more per hour"},
     {"max-per-minute", 0, "N", "order at most N machines per minute (default: twice --max)"},
 };
+// How many machines a pool has, by its document; disks do not count.
+std::int64_t machines_in(const Json& pool);
+// Why a pool brings no machines now, by its document; empty: it does.
+std::string pool_remark(const Json& pool);
+// --cache SIZE: the size of the disks that keep caches.
+Status read_cache(const Parsed& p, Pool& pool);
 Status read_pool_limits(const Parsed& p, Pool& pool);
 // `billow pool rm` and `billow cloud rm`; `what` is the word that the user used.
 int remove_pool(const Parsed& p, std::string_view what);

@@ -122,6 +122,8 @@ struct Bookkeeper {
     std::int64_t missing = machine.nodes;
     for (NodeId node : machine.booked)
       missing -= state.nodes.contains(node) ? 1 : 0;
+    if (machine.is_disk())
+      missing = 1;
     const Rate price = machine.offer ? machine.offer->price : pool->second.price;
     const Rate rate{price.nano_usd_per_s * std::max<std::int64_t>(0, missing)};
     if (!money().books.knows(machine.account) || money().books.node_rate(machine.account) != rate)

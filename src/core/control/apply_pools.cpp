@@ -4,6 +4,7 @@
 
 #include "base/limits.h"
 #include "core/control/applier.h"
+#include "core/control/decide/caches.h"
 #include "core/control/decide/decider.h"
 #include "core/control/decide/pool_limits.h"
 
@@ -118,8 +119,12 @@ void Applier::operator()(const PoolDenied& e) {
 
 void Applier::operator()(const MachineWanted& e) {
   state.machines[e.machine.name] = e.machine;
-  ++state.next_machine;
   state.next_node = std::max(state.next_node, e.machine.account.value + 1);
+  if (e.machine.is_disk())
+    return;
+  if (const auto disk = state.machines.find(e.machine.cache); disk != state.machines.end())
+    disk->second.idle_since = {};
+  ++state.next_machine;
   std::vector<WallTime>& recent = state.pools.at(e.machine.pool).recent_orders;
   std::erase_if(recent, [&](WallTime at) { return at + minutes(1) <= event.at; });
   recent.push_back(event.at);
@@ -130,6 +135,12 @@ void Applier::operator()(const MachineSeen& e) {
   m.external = e.external;
   m.note = e.note;
   m.ends_at = e.ends_at;
+  if (m.is_disk() && m.state == MachineState::wanted) {
+    m.state = MachineState::here;
+    m.here_at = event.at;
+    if (!holder_of(state, m.name))
+      m.idle_since = event.at;
+  }
   if (e.billed_from)
     m.billed_from = e.billed_from;
 }
@@ -165,6 +176,9 @@ void Applier::operator()(const MachineGone& e) {
     if (state.machine_bills.size() > limits::machine_bills_kept)
       state.machine_bills.pop_front();
   }
+  const auto disk = state.machines.find(m.cache);
+  if (disk != state.machines.end() && disk->second.state == MachineState::here)
+    disk->second.idle_since = event.at;
   state.machines.erase(e.machine);
 }
 

@@ -12,6 +12,7 @@
 
 #include "base/limits.h"
 #include "base/text.h"
+#include "core/control/decide/caches.h"
 #include "core/control/decide/decider.h"
 #include "core/control/decide/demand_limits.h"
 #include "core/control/decide/node_gone.h"
@@ -76,6 +77,10 @@ class Planner {
       for (const Source& source : sources_of(pool))
         sources_.push_back(source);
     for (const auto& [name, machine] : state.machines) {
+      if (machine.is_disk()) {
+        draft_.spends[machine.pool] += machine.offer->price.nano_usd_per_s;
+        continue;
+      }
       draft_.count[machine.pool] += machine.nodes;
       draft_.spends[machine.pool] +=
           source_of(machine, state.pools.at(machine.pool)).price().nano_usd_per_s * machine.nodes;
@@ -95,10 +100,11 @@ class Planner {
   }
 
   Events plan() {
-    stop_useless_pools();
+    stop_useless_pools(state_, events_);
     jobs();
     keep_minimum();
     give_back();
+    plan_caches(state_, now_, draft_.next_account, events_);
     return std::move(events_);
   }
 
@@ -146,16 +152,6 @@ class Planner {
             pool.spend_max_h.value)
       return false;
     return orders_left(pool, now_) >= draft_.ordered[pool.id] + nodes;
-  }
-  // Machines that run nothing although a job waits cost money for ever: somebody must look.
-  void stop_useless_pools() {
-    for (const auto& [id, pool] : state_.pools)
-      if (pool.state == PoolState::active && pool.stopped.empty() &&
-          pool.unused_in_row >= limits::pool_unused_max)
-        events_.push_back(PoolStopped{
-            id, fmt::format("its last {} machines ran no job although one waited; find out why "
-                            "(billow explain JOB), then: billow pool retry {}",
-                            pool.unused_in_row, pool.name)});
   }
   // Whether the scheduler would start the job on a machine of this source. The answer is the same
   // for all jobs of a kind.
@@ -516,6 +512,8 @@ class Planner {
     if (source.price().nano_usd_per_s > 0 && pool.capabilities &&
         pool.capabilities->bills_from_order)
       machine.account = NodeId(draft_.next_account++);
+    machine.cache = cache_for(state_, pool, machine, draft_.caches);
+    draft_.caches.insert(machine.cache);
     draft_.count[pool.id] += machine.nodes;
     draft_.ordered[pool.id] += machine.nodes;
     draft_.spends[pool.id] += source.price().nano_usd_per_s * machine.nodes;
@@ -531,6 +529,8 @@ class Planner {
       if (bin.used)
         needed.insert(bin.machine);
     for (const auto& [name, machine] : state_.machines) {
+      if (machine.is_disk())
+        continue;
       const Pool& pool = state_.pools.at(machine.pool);
       const auto release = [&](std::string reason) {
         events_.push_back(MachineReleased{name, std::move(reason), is_unused(state_, machine)});
@@ -570,6 +570,7 @@ class Planner {
     std::map<PoolId, std::uint32_t> ordered;  // in this plan
     std::map<PoolId, std::int64_t> spends;    // nano-dollars per second
     std::vector<Bin> bins;
+    std::set<std::string> caches;  // disks of machines that are ordered in this plan
   };
 
   const State& state_;

@@ -242,6 +242,11 @@ struct OrderFailed {
   std::string reason;
   RefusalKind kind = RefusalKind::capacity;
 };
+// What an agent sees of its disk (decide/disk.h).
+struct DiskSeen {
+  NodeId node;
+  std::int64_t free_mib = 0;
+};
 struct ReleaseMachine {
   std::string machine;
   std::string reason;
@@ -442,6 +447,7 @@ struct CommandKinds : Kinds<StartHead,
                             PoolSeen,
                             OrderFailed,
                             ReleaseMachine,
+                            DiskSeen,
                             PlanPools,
                             NodeReclaimed,
                             DrainGpu,

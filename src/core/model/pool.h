@@ -31,6 +31,9 @@ struct PoolCapabilities {
   Duration list_lag = seconds(15);
   // Machines come with a disk for `Machine::disk_mib`, at most this; 0: with one of their own size.
   std::int64_t disk_mib_max = 0;
+  // The provider has disks that outlive machines, for `Pool::cache_gib`: the list price of a GiB
+  // for a month. Zero: it has none.
+  NanoUsd cache_gib_month;
   bool operator==(const PoolCapabilities&) const = default;
 
   template <class S, class V>
@@ -42,6 +45,7 @@ struct PoolCapabilities {
     v("bills_from_order", s.bills_from_order);
     v("list_lag_ns", s.list_lag);
     v("disk_mib_max", s.disk_mib_max);
+    v("cache_gib_month", s.cache_gib_month);
   }
 };
 
@@ -119,6 +123,9 @@ struct Pool {
   std::string stopped;  // why it orders nothing until an administrator retries; empty: it does
   std::vector<LearnedShape> learned;
   std::vector<UnusedMachine> unused;  // oldest first
+  // Each of its machines gets a disk of this size that keeps images and models for the next machine
+  // (decide/caches.h); 0: none.
+  std::int64_t cache_gib = 0;
 
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
@@ -160,6 +167,7 @@ struct Pool {
     v("stopped", s.stopped);
     v("learned", s.learned);
     v("unused", s.unused);
+    v("cache_gib", s.cache_gib);
   }
 };
 
@@ -179,7 +187,8 @@ BILLOW_ENUM_NAMES(MachineState,
                   {MachineState::here, "here"},
                   {MachineState::releasing, "releasing"});
 
-// One order: a rented machine, or an allocation of several nodes for a gang.
+// One order: a rented machine, an allocation of several nodes for a gang, or a disk for the caches
+// of machines. A disk is ordered, listed, billed and ended like a machine, and has no nodes.
 struct Machine {
   std::string name;  // unique; nodes of it are NAME, or NAME.0, NAME.1 … when there are several
   PoolId pool;
@@ -199,11 +208,15 @@ struct Machine {
       offer;  // which of its pool's offers was ordered; absent: the pool has none
   JobId job;  // the first job it was ordered for; zero: none
   // ---- for the books
-  NodeId account;              // what it costs while its nodes have not joined; zero: nothing
-  std::vector<NodeId> booked;  // its nodes, also those that have left
-  bool used = false;           // a job has started on it
-  WallTime billed_from;        // by the provider's list; zero: not known
-  std::int64_t disk_mib = 0;   // of each node, for the jobs it is ordered for; 0: as usual
+  NodeId account;               // what it costs while its nodes have not joined; zero: nothing
+  std::vector<NodeId> booked;   // its nodes, also those that have left
+  bool used = false;            // a job has started on it
+  WallTime billed_from;         // by the provider's list; zero: not known
+  std::int64_t disk_mib = 0;    // of each node, for the jobs it is ordered for; 0: as usual
+  std::string cache;            // the disk that keeps its caches; empty: none
+  std::int64_t volume_gib = 0;  // of a disk; 0: this is a machine
+
+  bool is_disk() const { return volume_gib > 0; }
 
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
@@ -228,6 +241,8 @@ struct Machine {
     v("cpu_milli", s.cpu_milli);
     v("mem_mib", s.mem_mib);
     v("disk_mib", s.disk_mib);
+    v("cache", s.cache);
+    v("volume_gib", s.volume_gib);
   }
 };
 
@@ -265,6 +280,7 @@ struct MachineSighting {
   bool ended = false;               // nothing of it is left: it costs nothing and needs no release
   bool may_linger = false;          // ended by its provider's list, but processes may run on
   WallTime billed_from, billed_to;  // as far as the provider tells
+  bool attached = false;            // a disk: some machine has it
   bool operator==(const MachineSighting&) const = default;
 };
 

@@ -97,6 +97,7 @@ struct Heartbeat {
   std::int64_t images_bytes = -1;      // on the disk, of all users' container images; -1: unknown
   std::int64_t images_bytes_max = -1;  // of each user; 0: no limit
   std::string driver;                  // version of the GPUs' driver
+  std::int64_t disk_free_mib = -1;     // where jobs work; -1: unknown
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("gpus", s.gpus);
@@ -110,6 +111,7 @@ struct Heartbeat {
     v("images_bytes", s.images_bytes);
     v("images_bytes_max", s.images_bytes_max);
     v("driver", s.driver);
+    v("disk_free_mib", s.disk_free_mib);
   }
 };
 

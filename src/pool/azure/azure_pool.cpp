@@ -109,12 +109,19 @@ Result<AzureOrder> AzurePool::describe(const Order& order) {
   }
   out.ssh_key = ssh_key_;
   out.nodes = order.machine.nodes;
-  out.user_data = boot_script(order, pool_, {.rank = azure_set_rank(), .end = {}});
+  out.user_data = boot_script(
+      order, pool_,
+      {.rank = azure_set_rank(),
+       .end = {},
+       .cache_disks = fmt::format("/dev/disk/azure/scsi1/lun{0} /dev/disk/azure/data/by-lun/{0}",
+                                  azure_cache_lun)});
   out.disk_gb = boot_disk_gib(order.machine, settings_->disk_gb);
   return out;
 }
 
 Ordered AzurePool::want(const Order& order) {
+  if (order.machine.is_disk())
+    return want_disk(order.machine);
   const auto described = describe(order);
   if (!described)
     return std::unexpected(refusal_of_error(described.error()));
@@ -321,6 +328,8 @@ Result<std::vector<MachineSighting>> AzurePool::nodes() {
     out.push_back(sighting_of(group, machine));
   }
   look_at_missing(listed, out);
+  if (pool_.cache_gib > 0)
+    BILLOW_TRY_VOID(list_disks(out));
   return out;
 }
 
@@ -349,6 +358,8 @@ void AzurePool::look_at_missing(const std::set<std::string>& listed,
 }
 
 Status AzurePool::release(const MachineSighting& machine) {
+  if (machine.external.starts_with(disk_mark))
+    return drop_disk(machine.external.substr(disk_mark.size()));
   const AzureGroup group = BILLOW_TRY(this->group());
   if (!pending_.may_delete(machine.external))
     return {};
@@ -448,7 +459,10 @@ void AzurePool::check_rights(Account& account) {
                     answer ? azure_error_text(*answer) : answer.error().message));
     return;
   }
-  for (const std::string& action : azure_actions())
+  std::vector<std::string> needed = azure_actions();
+  if (pool_.cache_gib > 0)
+    needed.insert(needed.end(), azure_cache_actions().begin(), azure_cache_actions().end());
+  for (const std::string& action : needed)
     if (!azure_action_granted(answer->body, action))
       account.problems.push_back(
           fmt::format("the right {} is missing: give {} the role in "
@@ -499,7 +513,8 @@ const Kind azure_kind = {
                      .from_offers = true,
                      .bills_from_order = true,
                      .list_lag = minutes(5),
-                     .disk_mib_max = boot_disk_mib_max(4095)},
+                     .disk_mib_max = boot_disk_mib_max(4095),
+                     .cache_gib_month = {75'000'000}},  // StandardSSD_LRS in eastus, 2026-11
     .options =
         {{"regions", "regions in which to rent, comma-separated: eastus,westeurope", true},
          {"subscription", "the subscription that pays; default: the credentials' own"},
@@ -515,6 +530,7 @@ const Kind azure_kind = {
          {"identity", "resource id of the machines' managed identity (default: none)"},
          {"disk_gb", "size of the disk (default: 256)"},
          {"disk_kind", "kind of the disk (default: Premium_LRS)"},
+         {"cache_kind", "kind of the cache disks (default: StandardSSD_LRS)"},
          {"authority", "another address of the login service: https://login.microsoftonline.us"},
          {"endpoint", "another address of the API: https://management.usgovcloudapi.net"}},
     .token_life = hours(1),

@@ -25,6 +25,7 @@ class AzurePool final : public Pool {
   Ordered want(const Order& order) override;
   Result<std::vector<MachineSighting>> nodes() override;
   Status release(const MachineSighting& machine) override;
+  Status attach(const MachineSighting& machine, const MachineSighting& disk) override;
   Result<std::vector<MachineOffer>> offers() override;
   Result<Account> account() override;
 
@@ -45,6 +46,11 @@ class AzurePool final : public Pool {
   void look_at_missing(const std::set<std::string>& listed, std::vector<MachineSighting>& out);
   Status add_offers(const std::string& region, std::vector<MachineOffer>& out);
   void check_rights(Account& account);
+  // azure_disks.cpp
+  static constexpr std::string_view disk_mark = "disk:";  // before the name of one
+  Ordered want_disk(const Machine& machine);
+  Status list_disks(std::vector<MachineSighting>& out);
+  Status drop_disk(const std::string& name);
   Status check_quotas(Account& account);
 
   billow::Pool pool_;

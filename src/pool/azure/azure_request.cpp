@@ -173,6 +173,7 @@ Result<AzureSettings> read_azure_settings(const billow::Pool& pool) {
   s.subnet = azure_option(pool, "subnet");
   s.identity = azure_option(pool, "identity");
   s.disk_kind = azure_option(pool, "disk_kind", "Premium_LRS");
+  s.cache_kind = azure_option(pool, "cache_kind", "StandardSSD_LRS");
   const std::string address = azure_option(pool, "public_address", "true");
   if (address != "true" && address != "false")
     return fail(Code::invalid, fmt::format("public_address is \"{}\"", address),

@@ -22,7 +22,7 @@ struct AzureSettings {
   std::string image, cpu_image;
   std::string subnet;  // its resource id; empty: one network for each region is made
   std::string identity;
-  std::string disk_kind;
+  std::string disk_kind, cache_kind;
   bool public_address = true;
   std::int64_t disk_gb = 0;
 };
@@ -57,6 +57,18 @@ std::string azure_set_rank();
 struct AzureGroup {
   std::string subscription, name;
 };
+// A managed disk that keeps the caches of machines.
+struct AzureDisk {
+  std::string region, zone;  // "eastus", "1"; without a zone Azure chooses
+  std::string installation, pool, disk;
+  std::int64_t gb = 0;
+};
+Json azure_disk_body(const AzureDisk& disk, const AzureSettings& settings);
+std::string azure_disk_target(const AzureGroup& group, const std::string& name);
+std::string azure_disks_target(const AzureGroup& group);
+std::string azure_attach_target(const AzureGroup& group, const std::string& machine);
+Json azure_attach_body(const AzureGroup& group, const std::string& disk);
+inline constexpr int azure_cache_lun = 10;
 std::string azure_group_target(const AzureGroup& group);
 std::string azure_machine_target(const AzureGroup& group, const std::string& name);
 std::string azure_machine_view_target(const AzureGroup& group, const std::string& name);
@@ -82,5 +94,7 @@ Json azure_network_body(const AzureGroup& group,
 
 // The rights that the calls above need (packaging/clouds/azure-role.json has the same).
 const std::vector<std::string>& azure_actions();
+// Further ones, for cache disks.
+const std::vector<std::string>& azure_cache_actions();
 
 }  // namespace billow::pool

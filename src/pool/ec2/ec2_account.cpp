@@ -44,6 +44,8 @@ void Ec2Pool::check_region(const std::string& region, std::vector<std::string>& 
        {"DescribeInstances", "DescribeSubnets", "DescribeSecurityGroups", "DescribeImages",
         "DescribeInstanceTypeOfferings", "DescribeSpotPriceHistory"})
     dry(action, {});
+  if (settings_.cache_gib > 0)
+    dry("DescribeVolumes", {});
   const auto where = place(region);
   if (!where)
     return problem("ec2:CreateSecurityGroup", where.error());
@@ -60,6 +62,13 @@ void Ec2Pool::check_region(const std::string& region, std::vector<std::string>& 
   if (!launch)
     return problem("ssm:GetParameter", launch.error());
   dry("RunInstances", run_instances(*launch));
+  if (settings_.cache_gib > 0)
+    dry("CreateVolume", create_volume({.name = settings_.name + "-cache-1",
+                                       .installation = options_.installation,
+                                       .pool = settings_.name,
+                                       .zone = offer.zone,
+                                       .token = "check",
+                                       .gib = settings_.cache_gib}));
 }
 
 void Ec2Pool::check_quotas(const std::string& region, std::vector<std::string>& problems) {

@@ -27,6 +27,11 @@ constexpr std::string_view own_index =
     "'X-aws-ec2-metadata-token-ttl-seconds: 60' http://169.254.169.254/latest/api/token)\" "
     "http://169.254.169.254/latest/meta-data/ami-launch-index)}";
 
+// Where a volume shows up: by its number on current machines, by the name it was attached with on
+// older ones.
+constexpr std::string_view cache_disks =
+    "/dev/disk/by-id/nvme-Amazon_Elastic_Block_Store_vol* /dev/xvdf /dev/sdf";
+
 bool is_arm(std::string_view instance) {
   for (const std::string_view family : {"g5g.", "p6e-"})
     if (instance.starts_with(family))
@@ -85,6 +90,10 @@ Refusal ec2_refusal(const ApiError& error) {
 }
 
 }  // namespace
+
+WallTime ec2_time(std::string_view text) {
+  return time_in(text, "%Y-%m-%dT%H:%M:%S");
+}
 
 std::string client_token(const std::string& installation,
                          const std::string& machine,
@@ -149,7 +158,7 @@ void read_instances(const net::XmlElement& page, const std::string& region, Seen
       out[machine].push_back({std::string(instance.child_text("instanceId")),
                               std::string(state ? state->child_text("name") : ""),
                               std::string(reason ? reason->child_text("code") : ""), region,
-                              time_in(instance.child_text("launchTime"), "%Y-%m-%dT%H:%M:%S"),
+                              ec2_time(instance.child_text("launchTime")),
                               time_in(instance.child_text("reason"), "%Y-%m-%d %H:%M:%S")});
     }
   }
@@ -348,7 +357,9 @@ Answer<Launch> Ec2Pool::prepare(const Order& order) {
   launch.subnet = subnet->second;
   launch.group = where->group;
   launch.image = std::move(*boots);
-  launch.user_data = boot_script(order, settings_, {.rank = std::string(own_index), .end = {}});
+  launch.user_data = boot_script(
+      order, settings_,
+      {.rank = std::string(own_index), .end = {}, .cache_disks = std::string(cache_disks)});
   launch.instance_profile = option("instance_profile");
   launch.public_address = option("public_address") != "false";
   if (order.machine.disk_mib > 0 || (order.machine.nodes > 1 && offer.fabric == "efa"))
@@ -370,6 +381,8 @@ Answer<Launch> Ec2Pool::prepare(const Order& order) {
 Ordered Ec2Pool::want(const Order& order) {
   if (!order.machine.offer)
     return std::unexpected(Refusal{RefusalKind::settings, "the order names no offer"});
+  if (order.machine.is_disk())
+    return want_disk(order.machine);
   const auto launch = prepare(order);
   if (!launch)
     return std::unexpected(ec2_refusal(launch.error()));
@@ -393,6 +406,7 @@ Ordered Ec2Pool::want(const Order& order) {
 
 Result<std::vector<MachineSighting>> Ec2Pool::nodes() {
   SeenMachines seen;
+  std::vector<MachineSighting> out;
   for (const std::string& region : regions()) {
     Parameters look{{"MaxResults", "1000"}};
     add_filter(look, "tag:billow:installation", {options_.installation});
@@ -404,8 +418,11 @@ Result<std::vector<MachineSighting>> Ec2Pool::nodes() {
     if (!listed)
       return fail(Code::unavailable,
                   fmt::format("{}: the list of machines: {}", region, listed.error().text()));
+    if (settings_.cache_gib > 0)
+      if (const auto disks = list_disks(region, out); !disks)
+        return fail(Code::unavailable,
+                    fmt::format("{}: the list of cache disks: {}", region, disks.error().text()));
   }
-  std::vector<MachineSighting> out;
   for (const auto& [machine, instances] : seen)
     if (named_after(machine, settings_.name))
       out.push_back(sighting_of(machine, instances));
@@ -418,6 +435,8 @@ Status Ec2Pool::release(const MachineSighting& machine) {
   const auto slash = machine.external.find('/');
   if (slash == std::string::npos)
     return fail(Code::invalid, fmt::format("machine {} has no instance", machine.name));
+  if (machine.external.compare(slash + 1, 4, "vol-") == 0)
+    return release_disk(machine);
   Parameters ids;
   for (const std::string& id : split(std::string_view(machine.external).substr(slash + 1), ','))
     ids.emplace_back(fmt::format("InstanceId.{}", ids.size() + 1), id);
@@ -458,7 +477,8 @@ const Kind ec2_kind = {
                      .from_offers = true,
                      .bills_from_order = true,
                      .list_lag = minutes(5),
-                     .disk_mib_max = boot_disk_mib_max(16384)},
+                     .disk_mib_max = boot_disk_mib_max(16384),
+                     .cache_gib_month = {80'000'000}},  // gp3 in us-east-1, 2026-11
     .options = {{"regions", "regions to rent in, separated by commas", true},
                 {"profile", "profile in ~/.aws of the user who runs the head"},
                 {"gpu_types", "rent only these GPUs, e.g. H100,L4"},

@@ -53,6 +53,15 @@ std::string client_token(const std::string& installation,
                          const std::string& machine,
                          const std::string& subnet);
 
+// A cache disk as a CreateVolume request.
+struct DiskOrder {
+  std::string name, installation, pool, zone, token;
+  std::int64_t gib = 0;
+};
+Parameters create_volume(const DiskOrder& order);
+// "2026-11-16T12:30:40.000Z"; zero: no time.
+WallTime ec2_time(std::string_view text);
+
 // One page of DescribeInstances: adds to what was seen of each machine.
 struct SeenInstance {
   std::string id, state, reason, region;
@@ -68,6 +77,7 @@ class Ec2Pool final : public Pool {
   Ordered want(const Order& order) override;
   Result<std::vector<MachineSighting>> nodes() override;
   Status release(const MachineSighting& machine) override;
+  Status attach(const MachineSighting& machine, const MachineSighting& disk) override;
   Result<std::vector<MachineOffer>> offers() override;
   Result<Account> account() override;
 
@@ -80,6 +90,10 @@ class Ec2Pool final : public Pool {
   Answer<std::string> security_group(const std::string& region, const std::string& vpc);
   Answer<Image> image(const std::string& region, const std::string& instance);
   Answer<std::string> placement_group(const std::string& region, const std::string& zone);
+  // ec2_disks.cpp
+  Ordered want_disk(const Machine& disk);
+  Answer<void> list_disks(const std::string& region, std::vector<MachineSighting>& out);
+  Status release_disk(const MachineSighting& disk);
   // ec2_types.cpp
   TypeFacts type_facts(const std::string& region, const std::string& instance);
   // ec2_offers.cpp

@@ -203,6 +203,10 @@ Answer<net::XmlElement> Wire::query(const std::string& service,
                            query_text(all), *credentials);
     auto answer = sent ? read_answer(sent->first, sent->second)
                        : Answer<net::XmlElement>(std::unexpected(sent.error()));
+    // A page of a proxy is no answer: an empty list would end every machine.
+    if (answer && answer->name != action + "Response")
+      answer = std::unexpected(
+          ApiError{0, "", fmt::format("the answer to {} is <{}>", action, answer->name)});
     if (answer || !only_reads(action) || !may_pass(answer.error()) || attempt == read_tries)
       return answer;
     pause(backoff.next(rng));

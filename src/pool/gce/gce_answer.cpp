@@ -99,6 +99,12 @@ GceInstance read_gce_instance(const Json& json) {
   return out;
 }
 
+bool gce_is_list(const Json& json) {
+  return json.is_object() && (json["items"].is_null() || json["items"].is_object()) &&
+         (json["unreachables"].is_null() || json["unreachables"].is_array()) &&
+         json["error"].is_null();
+}
+
 GceInstancePage read_gce_page(const Json& json) {
   GceInstancePage page;
   for (const auto& [scope, content] : json["items"].members()) {
@@ -135,6 +141,26 @@ GcePolicyPage read_gce_policies(const Json& json) {
   }
   for (const Json& region : json["unreachables"].items())
     page.silent_regions.insert(gce_last_part(region.str_or("")));
+  page.next = json["nextPageToken"].str_or("");
+  return page;
+}
+
+GceDiskPage read_gce_disks(const Json& json) {
+  GceDiskPage page;
+  for (const auto& [scope, content] : json["items"].members()) {
+    for (const Json& disk : content["disks"].items())
+      page.disks.push_back({.name = std::string(disk["name"].str_or("")),
+                            .zone = gce_last_part(scope),
+                            .status = std::string(disk["status"].str_or("")),
+                            .description = std::string(disk["description"].str_or("")),
+                            .created = gce_time(disk["creationTimestamp"].str_or("")),
+                            .in_use = !disk["users"].items().empty()});
+    const std::string_view warning = content.at("warning", "code").str_or("");
+    if (!warning.empty() && warning != "NO_RESULTS_ON_PAGE")
+      page.silent_zones.insert(gce_last_part(scope));
+  }
+  for (const Json& zone : json["unreachables"].items())
+    page.silent_zones.insert(gce_last_part(zone.str_or("")));
   page.next = json["nextPageToken"].str_or("");
   return page;
 }

@@ -24,6 +24,9 @@ struct GceInstance {
 };
 GceInstance read_gce_instance(const Json& json);
 
+// Whether this is a list over all zones or regions. Without any, Google writes no `items`.
+bool gce_is_list(const Json& json);
+
 // One page of a list over all zones.
 struct GceInstancePage {
   std::vector<GceInstance> instances;
@@ -44,6 +47,18 @@ struct GcePolicyPage {
   std::string next;
 };
 GcePolicyPage read_gce_policies(const Json& json);
+
+struct GceListedDisk {
+  std::string name, zone, status, description;
+  WallTime created;
+  bool in_use = false;
+};
+struct GceDiskPage {
+  std::vector<GceListedDisk> disks;
+  std::set<std::string> silent_zones;
+  std::string next;
+};
+GceDiskPage read_gce_disks(const Json& json);
 
 struct GceOperation {
   std::string name;

@@ -82,6 +82,8 @@ Result<std::vector<GcePolicy>> GcePool::policies() {
     if (!answer.ok())
       return fail(Code::unavailable,
                   fmt::format("list placement policies: {}", gce_error_text(answer)));
+    if (!gce_is_list(answer.body))
+      return fail(Code::unavailable, "the list of placement policies is not a list");
     GcePolicyPage read = read_gce_policies(answer.body);
     for (const std::string& region : read.silent_regions)
       if (counts_region(region))

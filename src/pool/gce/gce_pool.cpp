@@ -125,12 +125,18 @@ Result<GceOrder> GcePool::describe(const Order& order) {
   out.nodes = order.machine.nodes;
   if (out.nodes > 1 && gce_takes_policy(out.instance) && out.reservation.empty())
     out.policy = out.name;
-  out.user_data = boot_script(order, pool_, {.rank = gce_member_rank(), .end = {}});
+  out.user_data =
+      boot_script(order, pool_,
+                  {.rank = gce_member_rank(),
+                   .end = {},
+                   .cache_disks = fmt::format("/dev/disk/by-id/google-{}", gce_cache_device)});
   out.disk_gb = boot_disk_gib(order.machine, settings_->disk_gb);
   return out;
 }
 
 Ordered GcePool::want(const Order& order) {
+  if (order.machine.is_disk())
+    return want_disk(order.machine);
   const auto described = describe(order);
   if (!described)
     return std::unexpected(refusal_of_error(described.error()));
@@ -237,6 +243,9 @@ Result<std::vector<GceInstance>> GcePool::list() {
         api_.call({.target = gce_list_target(project, options_.installation, pool_.name, page)}));
     if (!answer.ok())
       return gce_failed("list instances", answer);
+    if (!gce_is_list(answer.body))
+      return fail(Code::unavailable,
+                  fmt::format("{}: the list of instances is not a list", gce_api_name));
     GceInstancePage read = read_gce_page(answer.body);
     for (const std::string& zone : read.silent_zones)
       if (counts(zone))
@@ -298,6 +307,8 @@ Result<std::vector<MachineSighting>> GcePool::nodes() {
   });
   for (auto& [name, seen] : machines)
     out.push_back(std::move(seen.sighting));
+  if (pool_.cache_gib > 0)
+    BILLOW_TRY_VOID(list_disks(out));
   return out;
 }
 
@@ -341,6 +352,8 @@ Status GcePool::release(const MachineSighting& machine) {
 // The list says when it is gone.
 Status GcePool::end(const std::string& project, const std::string& place, const std::string& name) {
   const std::string what = place + "/" + name;
+  if (name.starts_with(disk_mark))
+    return drop_disk(project, place, name.substr(disk_mark.size()));
   if (name.starts_with(policy_mark))
     return drop_policy(gce_region_of_place(place), name.substr(policy_mark.size()));
   if (!pending_.may_delete(what))
@@ -432,8 +445,11 @@ Result<Account> GcePool::account() {
 }
 
 Status GcePool::check_rights(const std::string& project, Account& account) {
+  std::vector<std::string> needed = gce_permissions();
+  if (pool_.cache_gib > 0)
+    needed.insert(needed.end(), gce_cache_permissions().begin(), gce_cache_permissions().end());
   Json wanted = Json::array();
-  for (const std::string& permission : gce_permissions())
+  for (const std::string& permission : needed)
     wanted.push(permission);
   const ApiAnswer answer =
       BILLOW_TRY(rights_api_.call({.method = net::Method::post,
@@ -447,7 +463,7 @@ Status GcePool::check_rights(const std::string& project, Account& account) {
   std::set<std::string> granted;
   for (const Json& permission : answer.body["permissions"].items())
     granted.emplace(permission.str_or(""));
-  for (const std::string& permission : gce_permissions())
+  for (const std::string& permission : needed)
     if (!granted.contains(permission))
       account.problems.push_back(
           fmt::format("the permission {} is missing: give {} the role in "
@@ -507,7 +523,8 @@ const Kind gce_kind = {
                      .from_offers = true,
                      .bills_from_order = true,
                      .list_lag = minutes(5),
-                     .disk_mib_max = boot_disk_mib_max(65536)},
+                     .disk_mib_max = boot_disk_mib_max(65536),
+                     .cache_gib_month = {100'000'000}},  // pd-balanced in us-central1, 2026-11
     .options = {{"project", "the project that pays; default: the credentials' own"},
                 {"credentials",
                  "path of a service account's key; default: as Google's clients find it"},
@@ -525,6 +542,9 @@ const Kind gce_kind = {
                 {"public_address", "false: the network has a NAT (default: true)"},
                 {"service_account", "service account of the machines (default: none)"},
                 {"disk_gb", "size of the boot disk (default: 200)"},
+                {"cache_kind",
+                 "type of the cache disks (default: pd-balanced; A3 Ultra, A4 and G4 machines need "
+                 "hyperdisk-balanced)"},
                 {"run_max", "Google deletes a machine after this long (default: 7d)"},
                 {"endpoint", "another address of the API"}},
     .token_life = hours(1),

@@ -25,6 +25,7 @@ class GcePool final : public Pool {
   Ordered want(const Order& order) override;
   Result<std::vector<MachineSighting>> nodes() override;
   Status release(const MachineSighting& machine) override;
+  Status attach(const MachineSighting& machine, const MachineSighting& disk) override;
   Result<std::vector<MachineOffer>> offers() override;
   Result<Account> account() override;
 
@@ -50,6 +51,11 @@ class GcePool final : public Pool {
   Status drop_policy(const std::string& region, const std::string& name);
   Result<std::vector<GcePolicy>> policies();
   bool is_left_over(const GcePolicy& policy);
+  // gce_disks.cpp
+  static constexpr std::string_view disk_mark = "disk:";  // before the name of one
+  Ordered want_disk(const Machine& machine);
+  Status list_disks(std::vector<MachineSighting>& out);
+  Status drop_disk(const std::string& project, const std::string& zone, const std::string& name);
   void add_attached(std::vector<MachineOffer>& out);
   Status check_rights(const std::string& project, Account& account);
   Status check_quotas(const std::string& project, Account& account);

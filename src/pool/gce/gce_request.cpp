@@ -169,6 +169,7 @@ Result<GceSettings> read_gce_settings(const billow::Pool& pool) {
     return fail(Code::invalid, "run_max must be between 10m and 120d",
                 "Google deletes each machine after this long");
   s.run_max = *run_max;
+  s.cache_kind = gce_option(pool, "cache_kind", "pd-balanced");
   s.gpu_types = gce_option_list(pool, "gpu_types");
   s.attached = gce_option_list(pool, "attached");
   for (const std::string& instance : s.attached)

@@ -29,7 +29,8 @@ struct GceSettings {
   std::string service_account;                  // of the machines; empty: none
   bool public_address = true;
   std::int64_t disk_gb = 0;
-  Duration run_max;  // Google deletes a machine after this long
+  Duration run_max;        // Google deletes a machine after this long
+  std::string cache_kind;  // type of the cache disks
 };
 Result<GceSettings> read_gce_settings(const billow::Pool& pool);
 
@@ -73,6 +74,29 @@ std::string gce_policy_list_target(const std::string& project,
                                    const std::string& installation,
                                    const std::string& page);
 
+// A disk that keeps the caches of machines.
+struct GceDisk {
+  std::string project, zone;
+  std::string name;  // of the disk
+  std::string installation, pool, disk;
+  std::int64_t gb = 0;
+  std::string request_id;
+};
+Json gce_disk_body(const GceDisk& disk, const GceSettings& settings);
+std::string gce_disks_target(const GceDisk& disk);
+std::string gce_disk_target(const std::string& project,
+                            const std::string& zone,
+                            const std::string& name,
+                            const std::string& request_id);
+std::string gce_disk_list_target(const std::string& project,
+                                 const std::string& installation,
+                                 const std::string& pool,
+                                 const std::string& page);
+// The machine sees the disk as /dev/disk/by-id/google-billow-cache.
+std::string gce_attach_target(const GceDisk& disk, const std::string& instance);
+Json gce_attach_body(const GceDisk& disk);
+inline constexpr std::string_view gce_cache_device = "billow-cache";
+
 // Depends on the order alone, so that a repeated request creates nothing new.
 std::string gce_request_id(const GceOrder& order);
 
@@ -99,6 +123,8 @@ std::string gce_region_target(const std::string& project, const std::string& reg
 
 // The rights that the calls above need (packaging/clouds/gce-role.yaml has the same).
 const std::vector<std::string>& gce_permissions();
+// Further ones, for cache disks.
+const std::vector<std::string>& gce_cache_permissions();
 
 // "us-central1-a" → "us-central1"
 std::string gce_region_of(const std::string& zone);

@@ -14,12 +14,18 @@ namespace {
 
 constexpr std::size_t offers_max = 5'000;
 
-// A number, also where the provider writes it as a text: "0.60". Negative: there is none.
+// A number, also where the provider writes it as a text: "0.60". Negative: there is none. More than
+// a billion of anything is nonsense, and would overflow.
 double number_at(const std::optional<JsonPath>& path, const Json& item) {
   if (!path)
     return -1;
-  const auto parsed = parse_double(scalar_text(path->first(item)), 0, 1e12);
+  const auto parsed = parse_double(scalar_text(path->first(item)), 0, 1e9);
   return parsed ? *parsed : -1;
+}
+
+// A price below zero is a mistake, and not a price that is not known.
+bool is_negative(const std::optional<JsonPath>& path, const Json& item) {
+  return path && scalar_text(path->first(item)).starts_with('-');
 }
 
 NanoUsd hourly_of(double price, const OfferCall& call, int gpus) {
@@ -32,7 +38,8 @@ NanoUsd hourly_of(double price, const OfferCall& call, int gpus) {
     usd_per_hour = price / call.hours_per_month;
   if (call.price_of_gpu)
     usd_per_hour *= gpus;
-  return {static_cast<std::int64_t>(std::llround(usd_per_hour * 1e9))};
+  constexpr double most_usd_per_hour = 1e6;
+  return {static_cast<std::int64_t>(std::llround(std::min(usd_per_hour, most_usd_per_hour) * 1e9))};
 }
 
 std::string instance_of(const OfferCall& call, const Json& item) {
@@ -164,7 +171,7 @@ std::vector<MachineOffer> offers_of(const OfferCall& call,
     const std::string theirs = scalar_text(call.gpu.first(item));
     MachineOffer offer;
     offer.instance = instance_of(call, item);
-    if (offer.instance.empty() || theirs.empty())
+    if (offer.instance.empty() || theirs.empty() || is_negative(call.price, item))
       continue;
     const double memory_gb = number_at(call.gpu_memory_gb, item);
     const double gpus_told = number_at(call.gpus, item);

@@ -210,6 +210,12 @@ struct Names {
   std::size_t bytes_max = 63;
 };
 
+// Machines can be ordered with a disk for their jobs.
+struct DiskOption {
+  std::string option;  // that holds the usual size in GB; empty: disks have a fixed size
+  std::int64_t gb_max = 0;
+};
+
 struct Provider {
   std::string name, title, address, console;
   Auth auth;
@@ -227,6 +233,7 @@ struct Provider {
   std::vector<OfferCall> offers;
   std::optional<AccountCall> account;
   Billing billing;
+  DiskOption disk;
   Duration list_lag = minutes(5);  // a new machine may be missing from the list for this long
 };
 

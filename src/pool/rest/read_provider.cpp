@@ -4,6 +4,7 @@
 
 #include "base/text.h"
 #include "net/address.h"
+#include "pool/boot.h"
 #include "pool/rest/provider.h"
 #include "pool/rest/section.h"
 #include "pool/rest/template.h"
@@ -29,6 +30,7 @@ class Reader {
     auth();
     limits();
     options();
+    disk();
     errors();
     lookups();
     for (Section& s : root_.sections("object"))
@@ -48,6 +50,7 @@ class Reader {
   void auth();
   void limits();
   void options();
+  void disk();
   void lookups();
   void create();
   void operation(Section& s);
@@ -133,6 +136,19 @@ void Reader::limits() {
     out_.billing.minimum = seconds(s.whole("minimum_s", 0, 0, 86'400 * 31));
   }
   out_.list_lag = seconds(root_.whole("list_lag_s", 300, 0, 3600));
+}
+
+void Reader::disk() {
+  Section s = root_.section("disk");
+  if (!s.there())
+    return;
+  out_.disk.option = s.text("option", Need::required);
+  out_.disk.gb_max = s.whole("gb_max", 0, boot_system_gib + 1, 1 << 20);
+  const auto known = std::ranges::find(out_.options, out_.disk.option, &ProviderOption::name);
+  if (known == out_.options.end())
+    s.problem("option", fmt::format("\"{}\" is not in [options]", out_.disk.option));
+  else if (!parse_int(known->fallback, 1, out_.disk.gb_max))
+    s.problem("option", "its default is not a size up to gb_max");
 }
 
 void Reader::options() {

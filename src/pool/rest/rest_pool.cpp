@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "pool/boot.h"
 #include "pool/kinds.h"
 #include "pool/rest/offers.h"
 #include "pool/rest/providers.h"
@@ -374,6 +375,14 @@ Status check_rest_pool(const billow::Pool& settings) {
 
 }  // namespace
 
+void adjust_rest_pool(const billow::Pool& settings, PoolCapabilities& capabilities) {
+  const auto named = settings.options.find("provider");
+  if (named == settings.options.end())
+    return;
+  if (const auto provider = find_provider(named->second, {}); provider && provider->disk.gb_max > 0)
+    capabilities.disk_mib_max = boot_disk_mib_max(provider->disk.gb_max);
+}
+
 }  // namespace billow::pool::rest
 
 namespace billow::pool {
@@ -391,6 +400,7 @@ const Kind rest_kind = {
     .token_life = hours(1),
     .check = rest::check_rest_pool,
     .make = rest::make_rest_pool,
+    .adjust = rest::adjust_rest_pool,
 };
 
 }  // namespace billow::pool

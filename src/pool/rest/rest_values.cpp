@@ -7,6 +7,7 @@
 
 #include "base/crypto.h"
 #include "base/text.h"
+#include "pool/boot.h"
 #include "pool/rest/offers.h"
 #include "pool/rest/rest_pool.h"
 #include "pool/rest/start.h"
@@ -205,6 +206,10 @@ Result<Values> RestPool::machine_values(const Order& order) {
   if (offer.spot && offer.price.nano_usd_per_s > 0)
     values["bid"] =
         fmt::format("{:.4f}", static_cast<double>(offer.price.nano_usd_per_s) * 3600 / 1e9);
+  if (const std::string& option = provider_.disk.option; !option.empty()) {
+    std::string& size = values[variable_of(option)];
+    size = std::to_string(boot_disk_gib(order.machine, parse_int(size, 1, 1 << 20).value_or(100)));
+  }
   values["token"] = order.token;
   values["head_url"] = order.head_url;
   const std::string script = start_script(order, settings_, provider_.boot.kind);

@@ -184,6 +184,25 @@ async function main() {
   await all(sets.list(p.group));
   await sets.get(p.group, p.gang.name);
   await sets.delete(p.group, p.gang.name, {forceDeletion: true, ...quick});
+  await compute.disks.createOrUpdate(
+    p.group,
+    p.disk.name,
+    {
+      location: p.region,
+      tags: {'billow-installation': p.installation, 'billow-pool': p.pool, 'billow-cache': p.disk.disk},
+      zones: p.zone ? [p.zone] : undefined,
+      sku: {name: 'StandardSSD_LRS'},
+      creationData: {createOption: 'Empty'},
+      diskSizeGB: 100,
+    },
+    quick,
+  );
+  await all(compute.disks.listByResourceGroup(p.group));
+  const diskId = `${group}/providers/Microsoft.Compute/disks/${p.disk.name}`;
+  const attach = {dataDisksToAttach: [{diskId, lun: 10, caching: 'ReadOnly', deleteOption: 'Detach'}]};
+  // The machine is not there any more.
+  await vms.attachDetachDataDisks(p.group, p.disk.machine, attach, quick).catch(() => {});
+  await compute.disks.delete(p.group, p.disk.name, quick);
   const usages = compute.usage ?? compute.usageOperations;
   await all(usages.list(p.region));
   await all(compute.resourceSkus.list({filter: `location eq '${p.region}'`}));

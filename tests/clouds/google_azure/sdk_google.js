@@ -123,6 +123,38 @@ async function gang(instances, where) {
       .catch(() => {}); // it is in use
 }
 
+async function caches(instances, where) {
+  const disks = new compute.DisksClient(options);
+  await disks.insert({
+    ...where,
+    requestId: p.disk.requestId,
+    diskResource: {
+      name: p.disk.name,
+      description: `billow cache ${p.disk.disk}`,
+      sizeGb: 100,
+      type: `zones/${p.zone}/diskTypes/pd-balanced`,
+      labels: {'billow-installation': p.installation, 'billow-cache': p.pool},
+    },
+  });
+  const filter =
+    `(labels.billow-installation = "${p.installation}") AND (labels.billow-cache = "${p.pool}")`;
+  await all(
+    disks.aggregatedListAsync({project: p.project, filter, maxResults: 500, returnPartialSuccess: true}),
+  );
+  await instances.attachDisk({
+    ...where,
+    instance: p.disk.instance,
+    requestId: p.disk.attachId,
+    attachedDiskResource: {
+      source: `projects/${p.project}/zones/${p.zone}/disks/${p.disk.name}`,
+      deviceName: 'billow-cache',
+      mode: 'READ_WRITE',
+      autoDelete: false,
+    },
+  }).catch(() => {}); // its machine is not there
+  await disks.delete({...where, disk: p.disk.name, requestId: p.disk.deleteId}).catch(() => {});
+}
+
 async function all(pages) {
   for await (const _ of pages) void _;
 }
@@ -156,6 +188,7 @@ async function main() {
   await all(
     instances.aggregatedListAsync({project: p.project, filter, maxResults: 500, returnPartialSuccess: true}),
   );
+  await caches(instances, where);
   await instances.delete({...where, instance: p.name, requestId: p.deleteId});
   await gang(instances, where);
   await new compute.ZoneOperationsClient(options).get({...where, operation: p.operation});

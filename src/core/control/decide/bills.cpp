@@ -18,9 +18,11 @@ std::optional<MachineBill> machine_bill(const State& state,
                                         const Machine& machine,
                                         const MachineEnd& end) {
   const auto pool = state.pools.find(machine.pool);
-  if (!machine.account || pool == state.pools.end() ||
-      state.money.prices.contains("pool:" + pool->second.name) ||
-      state.money.prices.contains("node:" + machine.name))
+  if (!machine.account || pool == state.pools.end())
+    return std::nullopt;
+  // The price of a disk is in its offer, also if an administrator has set it.
+  if (!machine.is_disk() && (state.money.prices.contains("pool:" + pool->second.name) ||
+                             state.money.prices.contains("node:" + machine.name)))
     return std::nullopt;
   const MachineOffer offer = machine.offer.value_or(MachineOffer{.price = pool->second.price});
   const NanoUsd per_hour =
@@ -34,7 +36,7 @@ std::optional<MachineBill> machine_bill(const State& state,
   if (end.existed)
     bill.amount = {
         provider_amount(per_hour, bill.to - bill.from, offer.bill_minimum, offer.bill_step).value *
-        machine.nodes};
+        std::max<std::uint32_t>(1, machine.nodes)};
   NanoUsd booked = state.money.books.time_cost(machine.account, end.billed);
   for (NodeId node : machine.booked)
     booked += state.money.books.time_cost(node, end.billed);

@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "core/control/believed.h"
+#include "core/control/decide/disk.h"
 #include "core/control/decide/node_gone.h"
 #include "core/control/money.h"
 
@@ -148,8 +149,10 @@ Decision Decider::operator()(const AgentHello& c) {
   }
   const bool stays_closed = has_strangers(state, c, node->id);
   bind_credential(events, c);
-  if (node->offer != c.offer)
-    events.push_back(NodeOfferChanged{node->id, c.offer});
+  NodeOffer offer = c.offer;
+  offer.disk_mib = disk_offered(state, *node, offer.disk_mib);
+  if (node->offer != offer)
+    events.push_back(NodeOfferChanged{node->id, std::move(offer)});
   if (!node->reachable)
     events.push_back(NodeReachable{node->id});
   // The machine to be reclaimed is gone or was rebooted; either way the notice does not apply to

@@ -7,8 +7,11 @@
 // provider no longer lists the machine.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/limits.h"
 #include "base/text.h"
+#include "core/control/decide/caches.h"
 #include "core/control/decide/decider.h"
 #include "core/control/decide/node_gone.h"
 #include "core/control/decide/offers.h"
@@ -163,6 +166,12 @@ Decision Decider::operator()(const AddPool& c) {
     return bad("--patience must be between 1 s and 30 d");
   if (pool.price.nano_usd_per_s < 0)
     return bad("a price must not be negative");
+  if (pool.cache_gib < 0 || pool.cache_gib > limits::cache_gib_max)
+    return bad(fmt::format("--cache must be at most {} GiB", limits::cache_gib_max));
+  if (pool.cache_gib > 0 &&
+      pool.capabilities.value_or(PoolCapabilities{}).cache_gib_month.value == 0)
+    return bad(fmt::format("pools of kind {} have no disks that outlive their machines", pool.kind),
+               "leave --cache out; aws, gcp and azure have such disks");
   pool.id = PoolId(state.next_pool);
   pool.state = PoolState::active;
   pool.denied.clear();
@@ -219,10 +228,10 @@ Decision Decider::operator()(const PoolSeen& c) {
       }
       has_machines = true;
       const bool billed = seen->billed_from && seen->billed_from != machine.billed_from;
-      if (seen->external != machine.external || seen->note != machine.note ||
+      const std::string note(utf8_prefix(repaired_utf8(seen->note), limits::words_bytes_max));
+      if (seen->external != machine.external || note != machine.note ||
           seen->ends_at != machine.ends_at || billed)
-        events.push_back(
-            MachineSeen{name, seen->external, seen->note, seen->ends_at, seen->billed_from});
+        events.push_back(MachineSeen{name, seen->external, note, seen->ends_at, seen->billed_from});
       continue;
     }
     // A node that answers outweighs a list that may be wrong: a machine that has ended falls
@@ -297,12 +306,24 @@ Decision Decider::operator()(const OrderFailed& c) {
   return events;
 }
 
+// A provider's list may hold anything: offers that make no sense are left out, and of too many the
+// cheapest are kept.
 Decision Decider::operator()(const SetOffers& c) {
   const auto pool = state.pools.find(c.pool);
-  if (pool == state.pools.end() || pool->second.offers == c.offers)
+  if (pool == state.pools.end())
     return Events{};
-  BILLOW_TRY_VOID(check_offers(pool->second, c.offers));
-  return Events{PoolOffersSet{c.pool, c.offers}};
+  std::vector<MachineOffer> offers = c.offers;
+  std::erase_if(offers, [](const MachineOffer& offer) { return !check_machine_offer(offer); });
+  if (offers.size() > limits::pool_offers_max) {
+    std::ranges::stable_sort(offers, {}, [&](const MachineOffer& offer) {
+      return price_per_useful_gpu({.pool = &pool->second, .offer = &offer}, offer.gpus);
+    });
+    offers.resize(limits::pool_offers_max);
+  }
+  BILLOW_TRY_VOID(check_offers(pool->second, offers));
+  if (pool->second.offers == offers)
+    return Events{};
+  return Events{PoolOffersSet{c.pool, std::move(offers)}};
 }
 
 // Without any offer nothing can be ordered: `explain` says why. Older offers remain in use.
@@ -331,6 +352,10 @@ Decision Decider::operator()(const ReleaseMachine& c) {
   if (found == state.machines.end())
     return fail(Code::not_found, fmt::format("no machine is named \"{}\"", c.machine),
                 "see `billow pool list`");
+  if (const Machine* holder = holder_of(state, c.machine))
+    return fail(Code::conflict,
+                fmt::format("machine {} uses the cache {}", holder->name, c.machine),
+                fmt::format("release the machine first: billow machine release {}", holder->name));
   Events events;
   if (found->second.state != MachineState::releasing)
     release_machine(state, found->second, c.reason, events);

@@ -114,6 +114,7 @@ struct Decider {
   Decision operator()(const AgentReport& c);
   Decision operator()(const AgentHello& c);
   Decision operator()(const DrainGpu& c);
+  Decision operator()(const DiskSeen& c);
 
   // ---- nodes that go away (node_gone.cpp)
   Decision operator()(const NodeReclaimed& c);

@@ -18,5 +18,8 @@ inline constexpr std::uint32_t pool_per_minute_min = 10;
 inline constexpr std::size_t pool_unused_kept = 256;
 inline constexpr std::size_t pool_learned_max = 256;
 inline constexpr std::size_t machine_bills_kept = 256;
+// A cache disk that no machine has used for this long is deleted.
+inline constexpr Duration cache_kept = hours(24 * 14);
+inline constexpr std::int64_t cache_gib_max = 16384;
 
 }  // namespace billow::limits

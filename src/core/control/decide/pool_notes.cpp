@@ -5,6 +5,7 @@
 
 #include "base/limits.h"
 #include "base/text.h"
+#include "core/control/decide/caches.h"
 #include "core/control/decide/decider.h"
 #include "core/control/decide/node_gone.h"
 #include "core/control/decide/offers.h"
@@ -17,7 +18,7 @@ std::string pool_note(const State& state, const Job& job, const Pool& pool, Wall
   std::uint32_t machines = 0;
   const Machine* coming = nullptr;
   for (const auto& [name, machine] : state.machines) {
-    if (machine.pool != pool.id)
+    if (machine.pool != pool.id || machine.is_disk())
       continue;
     machines += machine.nodes;
     if (machine.state == MachineState::wanted && (!coming || machine.wanted_at < coming->wanted_at))
@@ -76,6 +77,17 @@ const char* answer_text(RefusalKind kind) {
   return "refused";
 }
 
+// How long each step took from the submission to the start of the job.
+std::string stages_text(const Job& job, const Machine& machine) {
+  std::string text = fmt::format("ordered {} after the submission, its agent connected {} later",
+                                 format_duration(machine.wanted_at - job.submitted_at),
+                                 format_duration(machine.here_at - machine.wanted_at));
+  if (job.started_at && job.started_at >= machine.here_at)
+    text += fmt::format(", the job started {} later",
+                        format_duration(job.started_at - machine.here_at));
+  return text;
+}
+
 }  // namespace
 
 std::vector<std::string> pool_notes(const State& state, const Job& job, WallTime now) {
@@ -104,6 +116,7 @@ std::vector<std::string> order_notes(const State& state, const Job& job, WallTim
     std::vector<const OfferRefusal*> answers;
     for (const OfferRefusal& refusal : pool.refusals)
       if (refusal.at >= job.submitted_at && refusal.at <= until &&
+          refusal.offer.instance != cache_instance &&
           fits(state, job, {.pool = &pool, .offer = &refusal.offer}))
         answers.push_back(&refusal);
     for (const OfferRefusal* r : answers)
@@ -122,9 +135,8 @@ std::vector<std::string> order_notes(const State& state, const Job& job, WallTim
     notes.push_back(std::move(text));
   for (const auto& [name, machine] : state.machines)
     if (machine.offer && machine.job == job.id && machine.state == MachineState::here)
-      notes.push_back(fmt::format("Rented {}: {}; its agent connected {} after the order.", name,
-                                  offer_text(*machine.offer),
-                                  format_duration(machine.here_at - machine.wanted_at)));
+      notes.push_back(fmt::format("Rented {}: {}; {}.", name, offer_text(*machine.offer),
+                                  stages_text(job, machine)));
   return notes;
 }
 

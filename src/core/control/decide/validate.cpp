@@ -3,11 +3,14 @@
 // it names.
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "base/limits.h"
 #include "base/spoken_name.h"
 #include "base/text.h"
 #include "core/control/decide/decider.h"
 #include "core/control/decide/labels.h"
+#include "core/control/decide/offers.h"
 #include "core/control/decide/permissions.h"
 #include "core/control/decide/roles.h"
 #include "core/control/quotas.h"
@@ -240,6 +243,37 @@ Status Decider::check_priority(const JobSpec& spec, UserId user, ProjectId proje
                   limits::priority_members_max, most));
 }
 
+namespace {
+
+// Whether it is the job's limit on the price that keeps every pool from renting a machine for it.
+Status check_price(const State& state, const Job& job) {
+  JobSpec any = *job.spec;
+  any.place.max_price = {};
+  Job at_any_price = job;
+  at_any_price.spec = std::make_shared<const JobSpec>(std::move(any));
+  std::optional<Source> best;
+  const auto cost = [](const Source& source) {
+    return price_per_useful_gpu(source, source.gpus());
+  };
+  for (const auto& [id, pool] : state.pools)
+    for (const Source& source : sources_of(pool))
+      if (pool.state == PoolState::active && fits(state, at_any_price, source) &&
+          (!best || cost(source) < cost(*best)))
+        best = source;
+  if (!best || best->price().nano_usd_per_s == 0)
+    return {};
+  const double per_gpu =
+      static_cast<double>(best->price().nano_usd_per_s) * 3600 / 1e9 / std::max(1, best->gpus());
+  return fail(Code::infeasible,
+              fmt::format("no machine that fits costs at most {} per GPU and hour; the cheapest "
+                          "costs ${:.2f}{}",
+                          format_usd(job.spec->place.max_price), per_gpu,
+                          best->offer ? ": " + offer_text(*best->offer) : std::string()),
+              fmt::format("use at least --max-price {:.2f}", std::ceil(per_gpu * 100) / 100));
+}
+
+}  // namespace
+
 Status admissible(const State& state, const JobSpec& spec, ProjectId project) {
   // Before the first node has joined, nothing is known to be impossible: the job waits, and
   // `explain` says why.
@@ -261,6 +295,8 @@ Status admissible(const State& state, const JobSpec& spec, ProjectId project) {
   // A pool may bring a machine that can run it although no present one can.
   if (!here && !spec.reservation && some_pool_could_run(state, job))
     return {};
+  if (!here && spec.place.max_price.value > 0)
+    BILLOW_TRY_VOID(check_price(state, job));
   return here;
 }
 
