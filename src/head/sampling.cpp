@@ -7,7 +7,7 @@
 
 #include "base/limits.h"
 #include "base/log.h"
-#include "core/control/decide/disk.h"
+#include "core/control/renting/disk.h"
 #include "core/ledger/meter.h"
 #include "view/idle_jobs.h"
 

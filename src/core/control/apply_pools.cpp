@@ -4,9 +4,9 @@
 
 #include "base/limits.h"
 #include "core/control/applier.h"
-#include "core/control/decide/caches.h"
 #include "core/control/decide/decider.h"
-#include "core/control/decide/pool_limits.h"
+#include "core/control/renting/caches.h"
+#include "core/control/renting/pool_limits.h"
 
 namespace billow::control {
 

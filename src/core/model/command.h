@@ -242,7 +242,7 @@ struct OrderFailed {
   std::string reason;
   RefusalKind kind = RefusalKind::capacity;
 };
-// What an agent sees of its disk (decide/disk.h).
+// What an agent sees of its disk (renting/disk.h).
 struct DiskSeen {
   NodeId node;
   std::int64_t free_mib = 0;

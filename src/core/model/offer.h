@@ -66,7 +66,7 @@ BILLOW_ENUM_NAMES(RefusalKind,
                   {RefusalKind::settings, "settings"});
 
 // An offer that the provider refused. It stands for every offer of the same scope
-// (core/control/decide/offers.h) until it expires, and is kept a while longer for `explain`.
+// (core/control/renting/offers.h) until it expires, and is kept a while longer for `explain`.
 struct OfferRefusal {
   MachineOffer offer;
   RefusalKind kind = RefusalKind::capacity;

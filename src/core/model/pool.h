@@ -124,7 +124,7 @@ struct Pool {
   std::vector<LearnedShape> learned;
   std::vector<UnusedMachine> unused;  // oldest first
   // Each of its machines gets a disk of this size that keeps images and models for the next machine
-  // (decide/caches.h); 0: none.
+  // (renting/caches.h); 0: none.
   std::int64_t cache_gib = 0;
 
   template <class S, class V>

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "core/control/decide/caches.h"
-#include "core/control/decide/disk.h"
-#include "core/control/decide/pool_limits.h"
+#include "core/control/renting/caches.h"
+#include "core/control/renting/disk.h"
+#include "core/control/renting/pool_limits.h"
 #include "tests/unit/control/pool_world.h"
 
 namespace billow::control::cache_tests {

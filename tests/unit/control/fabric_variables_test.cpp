@@ -1,5 +1,5 @@
 // The variables of a gang's network: only on nodes that have it.
-#include "core/control/decide/fabric_variables.h"
+#include "core/control/renting/fabric_variables.h"
 
 #include <gtest/gtest.h>
 

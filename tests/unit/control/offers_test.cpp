@@ -5,7 +5,7 @@
 
 #include "base/limits.h"
 #include "base/rng.h"
-#include "core/control/decide/pool_limits.h"
+#include "core/control/renting/pool_limits.h"
 #include "tests/unit/control/pool_world.h"
 
 namespace billow::control::offer_tests {

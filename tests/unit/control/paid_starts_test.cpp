@@ -1,6 +1,6 @@
 // A start that `billow explain` promises is one that the budgets will pay for: the forecast asks
 // them the question that is asked when the job is about to start.
-#include "core/control/decide/paid_starts.h"
+#include "core/control/renting/paid_starts.h"
 
 #include <fmt/format.h>
 

@@ -1,8 +1,8 @@
 // What pools must never do with money: rent for jobs that cannot run there, for jobs that a quota
 // holds back, or again and again. And what machines cost: from the order on, as the provider bills.
 #include "base/rng.h"
-#include "core/control/decide/bills.h"
-#include "core/control/decide/pool_limits.h"
+#include "core/control/renting/bills.h"
+#include "core/control/renting/pool_limits.h"
 #include "tests/unit/control/pool_world.h"
 
 namespace billow::control::renting_tests {

@@ -8,9 +8,9 @@
 
 #include "base/text.h"
 #include "core/control/believed.h"
-#include "core/control/decide/disk.h"
 #include "core/control/decide/node_gone.h"
 #include "core/control/money.h"
+#include "core/control/renting/disk.h"
 
 namespace billow::control {
 namespace {

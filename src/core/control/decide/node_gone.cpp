@@ -36,7 +36,7 @@
 #include "base/limits.h"
 #include "base/relative_time.h"
 #include "base/text.h"
-#include "core/control/decide/bills.h"
+#include "core/control/renting/bills.h"
 #include "core/ledger/meter.h"
 
 namespace billow::control {

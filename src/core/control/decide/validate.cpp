@@ -10,10 +10,10 @@
 #include "base/text.h"
 #include "core/control/decide/decider.h"
 #include "core/control/decide/labels.h"
-#include "core/control/decide/offers.h"
 #include "core/control/decide/permissions.h"
 #include "core/control/decide/roles.h"
 #include "core/control/quotas.h"
+#include "core/control/renting/offers.h"
 #include "core/wire/text_fields.h"
 
 namespace billow::control {

@@ -1,4 +1,4 @@
-#include "core/control/decide/paid_starts.h"
+#include "core/control/renting/paid_starts.h"
 
 #include "core/control/decide/decider.h"
 

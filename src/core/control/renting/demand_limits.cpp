@@ -1,8 +1,8 @@
-#include "core/control/decide/demand_limits.h"
+#include "core/control/renting/demand_limits.h"
 
 #include <fmt/format.h>
 
-#include "core/control/decide/pool_limits.h"
+#include "core/control/renting/pool_limits.h"
 #include "core/ledger/meter.h"
 
 namespace billow::control {

@@ -1,7 +1,7 @@
 // Which machines to order and which to give back. Pure, and run about once a second: jobs that wait
 // for free capacity are packed, in queue order, into the machines that are on their way; what does
 // not fit is ordered from the first pool that could run it, or from the cheapest offer of all pools
-// with offers (decide/offers.h). A pool or offer that was refused is not asked for a while. One
+// with offers (offers.h). A pool or offer that was refused is not asked for a while. One
 // that is slow is not waited for: the next one is asked as well.
 //
 // A gang gets whole machines: all its nodes in one order where the provider can do that, else one
@@ -12,12 +12,12 @@
 
 #include "base/limits.h"
 #include "base/text.h"
-#include "core/control/decide/caches.h"
 #include "core/control/decide/decider.h"
-#include "core/control/decide/demand_limits.h"
 #include "core/control/decide/node_gone.h"
-#include "core/control/decide/offers.h"
-#include "core/control/decide/pool_limits.h"
+#include "core/control/renting/caches.h"
+#include "core/control/renting/demand_limits.h"
+#include "core/control/renting/offers.h"
+#include "core/control/renting/pool_limits.h"
 
 namespace billow::control {
 namespace {

@@ -1,4 +1,4 @@
-#include "core/control/decide/offers.h"
+#include "core/control/renting/offers.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 
 #include "base/limits.h"
 #include "base/text.h"
-#include "core/control/decide/pool_limits.h"
+#include "core/control/renting/pool_limits.h"
 
 namespace billow::control {
 namespace {

@@ -1,4 +1,4 @@
-#include "core/control/decide/disk.h"
+#include "core/control/renting/disk.h"
 
 #include <algorithm>
 #include <cstdlib>

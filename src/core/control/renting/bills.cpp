@@ -1,7 +1,7 @@
 // The books follow the head's clock, nano-second by nano-second, from the moment a machine is
 // ordered. The provider's meter begins and ends at its own moments and counts whole steps. When a
 // machine has ended, the difference is booked once, so the books hold what the provider bills.
-#include "core/control/decide/bills.h"
+#include "core/control/renting/bills.h"
 
 #include <algorithm>
 

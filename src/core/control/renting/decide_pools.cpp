@@ -11,11 +11,11 @@
 
 #include "base/limits.h"
 #include "base/text.h"
-#include "core/control/decide/caches.h"
 #include "core/control/decide/decider.h"
 #include "core/control/decide/node_gone.h"
-#include "core/control/decide/offers.h"
-#include "core/control/decide/pool_limits.h"
+#include "core/control/renting/caches.h"
+#include "core/control/renting/offers.h"
+#include "core/control/renting/pool_limits.h"
 
 namespace billow::control {
 namespace {

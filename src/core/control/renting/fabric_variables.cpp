@@ -1,4 +1,4 @@
-#include "core/control/decide/fabric_variables.h"
+#include "core/control/renting/fabric_variables.h"
 
 #include <string_view>
 

@@ -1,8 +1,8 @@
-#include "core/control/decide/quote.h"
+#include "core/control/renting/quote.h"
 
 #include <fmt/format.h>
 
-#include "core/control/decide/offers.h"
+#include "core/control/renting/offers.h"
 
 namespace billow::control {
 namespace {
