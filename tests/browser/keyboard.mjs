@@ -9,7 +9,7 @@ const press = async (page, ...keys) => {
 };
 
 // Presses Tab until the focus is on an element like this one.
-async function tabTo(page, css, text = '', most = 120) {
+async function tabTo(page, css, text = '', key = 'Tab', most = 120) {
   for (let i = 0; i < most; i++) {
     const at = await page.evaluate(
       ([selector, words]) => {
@@ -30,7 +30,7 @@ async function tabTo(page, css, text = '', most = 120) {
     );
     ok(at.visible, `the focus on ${at.what} is not visible`);
     if (at.found) return;
-    await page.keyboard.press('Tab');
+    await page.keyboard.press(key);
   }
   throw new Error(`${css} ${text} is not reached by Tab`);
 }
@@ -109,9 +109,7 @@ test('6 select two jobs and label them', async ({ page }) => {
   await until(async () => (await page.locator('.vrow').count()) === 2, 'two rows');
   await press(page, 'Escape', 'j', 'x', 'j', 'x');
   await page.waitForSelector('.selection:has-text("2 selected")');
-  await press(page, 'Escape');
-  await page.evaluate(() => document.querySelector('#main')?.focus());
-  await tabTo(page, '.selection button', 'Label');
+  await tabTo(page, '.selection button', 'Label', 'Shift+Tab');
   await press(page, 'Enter');
   await page.waitForFunction(() => document.activeElement?.name === 'labels');
   await page.keyboard.type('stage=paper');

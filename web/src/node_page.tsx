@@ -110,11 +110,14 @@ export function NodePage({ name }: { name: string }) {
   const node = [...nodes.values()].find((n) => n.name === name);
   if (!node)
     return (
-      <Empty title={`Node ${name} does not exist`}>
-        <p>
-          See all <a href="#/nodes">nodes</a>.
-        </p>
-      </Empty>
+      <section>
+        <h1>Node {name} not found</h1>
+        <Empty title="No node has this name">
+          <p>
+            See all <a href="#/nodes">nodes</a>.
+          </p>
+        </Empty>
+      </section>
     );
   const drains = may('nodes.drain');
   const act = async (path: string, said: string) => {
