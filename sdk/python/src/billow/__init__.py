@@ -34,6 +34,7 @@ from ._future import Future
 from ._group import Group, Role, group, role
 from ._jobs import Grid, Job, Outputs, grid, run, submit
 from ._map import Results
+from ._output import show_output
 
 __version__ = "0.1.0"
 
@@ -90,6 +91,7 @@ __all__ = [
     "run",
     "schedule",
     "schedules",
+    "show_output",
     "submit",
     "unschedule",
     "web_server",

@@ -17,7 +17,7 @@ import time
 from dataclasses import replace
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
-from . import _lane
+from . import _lane, _output
 from ._client import error_of
 from ._errors import (
     CallLost,
@@ -33,6 +33,7 @@ from ._wire import (
     FAILURE,
     ITEM,
     ITEMS_END,
+    OUTPUT,
     RESULT,
     Malformed,
     Packed,
@@ -152,11 +153,14 @@ class Caller:
         self.shares_memory = False  # with the worker that answered last
         self._apart_until = 0.0
 
-    def refresh(self) -> bool:
-        """Looks for the endpoint again: the gateway may have moved, or the key been removed."""
+    def refresh(self, seen: Place) -> bool:
+        """Looks for the endpoint again: the gateway may have moved, the key been removed, or
+        another process deployed other code. `seen`: where it was not."""
         if self._find_again is None:
             return False
         with self._lock:
+            if self.place != seen:
+                return True  # another thread has found it
             place = self._find_again()
             if place == self.place:
                 return False
@@ -187,33 +191,37 @@ class Caller:
         request: Request,
         on_frame: Callable[[int, int, float, bytes, Any, str], None],
     ) -> Ended:
+        place = self.place
         try:
             connection = self._pool.take()
         except ConnectionFailed as problem:
             if not self.place.fingerprint:
                 return Ended(problem=problem)
             # A gateway that has restarted has a new certificate, of which the head will hear.
-            self.refresh_quietly()
+            self.refresh_quietly(place)
             return Ended(wait_s=AWAY_PAUSE_S, away=True)
         except OSError:
-            self.refresh_quietly()
+            self.refresh_quietly(place)
             return Ended(wait_s=AWAY_PAUSE_S, away=True)
         request.use(connection)
         lane: List[str] = []
         try:
             body = request_body(calls, lane if self.shares_memory else None)
-            response = connection.request(
-                "POST", self._target + "/.billow/call", self._headers, body
-            )
+            headers = self._headers
+            if _output.wanted():
+                headers = {**headers, "X-Billow-Output": "1"}
+            response = connection.request("POST", self._target + "/.billow/call", headers, body)
             if response.status != 200:
-                return self._refused(response)
+                return self._refused(response, place)
             self.meets(response.headers.get("x-billow-lane", ""))
             job = response.headers.get("x-billow-job", "")
             while True:
                 frame = read_frame(response)
                 if frame is None:
                     return Ended()
-                if frame.kind != ALIVE:
+                if frame.kind == OUTPUT:
+                    _output.show(frame.data)
+                elif frame.kind != ALIVE:
                     on_frame(frame.kind, frame.at, frame.seconds, frame.data, frame.buffers, job)
         except (BrokenAnswer, Malformed, socket.timeout, OSError) as problem:
             connection.close()
@@ -230,13 +238,13 @@ class Caller:
         apart = time.monotonic() < self._apart_until
         self.shares_memory = bool(own) and lane == own and not apart
 
-    def refresh_quietly(self) -> None:
+    def refresh_quietly(self, seen: Place) -> None:
         try:
-            self.refresh()
+            self.refresh(seen)
         except Error:
             pass  # the head is away too; the next attempt asks again
 
-    def _refused(self, response: Response) -> Ended:
+    def _refused(self, response: Response, place: Place) -> Ended:
         body = response.read()
         by_gateway = "x-billow-problem" in response.headers
         problem = error_of(response.status, body, "the gateway" if by_gateway else "the worker")
@@ -249,12 +257,12 @@ class Caller:
                 self._apart_until = time.monotonic() + APART_S
                 return Ended(wait_s=0.001)
             if response.status in (403, 409):
-                return Ended(wait_s=0.05) if self.refresh() else Ended(problem=_moved(problem))
+                return Ended(wait_s=0.05) if self.refresh(place) else Ended(problem=_moved(problem))
             return Ended(problem=problem)
         if response.status == 401 and self._key_is_new():
             return Ended(wait_s=0.02)
         if response.status in (401, 404):
-            return Ended(wait_s=0.05) if self.refresh() else Ended(problem=problem)
+            return Ended(wait_s=0.05) if self.refresh(place) else Ended(problem=problem)
         if response.status == 429:
             return Ended(wait_s=wait_s)
         if response.status == 503:

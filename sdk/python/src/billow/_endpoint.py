@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from ._client import Client, default_client
 from ._deploy import settings_of
-from ._function import Pool
+from ._pool import Pool
 from ._jobs import html_table, prepare
 from ._options import command_of
 

@@ -10,6 +10,30 @@ from typing import Callable, Iterator, Optional
 DRAW_EVERY_S = 0.1
 BAR = 24
 
+_drawn = False  # whether a line stands on the terminal that changes in place
+
+
+def draw_line(text: str) -> None:
+    global _drawn
+    _drawn = True
+    sys.stderr.write(f"\r\033[K{text}")
+    sys.stderr.flush()
+
+
+def clear_line() -> None:
+    """Before something else is written to the terminal; the line is drawn again later."""
+    global _drawn
+    if _drawn:
+        _drawn = False
+        sys.stderr.write("\r\033[K")
+        sys.stderr.flush()
+
+
+def leave_line() -> None:
+    global _drawn
+    _drawn = False
+    sys.stderr.write("\n")
+
 
 class Progress:
     def __init__(self, name: str, total: Optional[int], shown: Optional[bool]) -> None:
@@ -43,13 +67,12 @@ class Progress:
 
     def _draw(self) -> None:
         self._drawn = time.monotonic()
-        sys.stderr.write(f"\r\033[K{self.text()}")
-        sys.stderr.flush()
+        draw_line(self.text())
 
     def close(self) -> None:
         if self._shown:
             self._draw()
-            sys.stderr.write("\n")
+            leave_line()
 
 
 @contextlib.contextmanager
@@ -59,11 +82,10 @@ def shown_on(wanted: Optional[bool]) -> Iterator[Callable[[str], None]]:
 
     def show(text: str) -> None:
         if shown:
-            sys.stderr.write(f"\r\033[K{text}")
-            sys.stderr.flush()
+            draw_line(text)
 
     try:
         yield show
     finally:
         if shown:
-            sys.stderr.write("\n")
+            leave_line()
