@@ -379,23 +379,93 @@ class Full(ProjectTest):
     options = {"sim": "1xH100"}
 
     def test_waiting_for_a_gpu_is_told(self):
-        blocker = billow.submit("sleep 600", gpus=1)
         path = self.write(
             "waits.py",
             """
-            import billow
-            @billow.function(gpus=1, max=1)
+            import sys, billow
+            @billow.function(gpus=1, max=1, idle=1, keep=1)
             def f(): return "ran"
+            print(f.remote(), flush=True)
+            sys.stdin.readline()
             print(f.remote())
             """,
         )
+        said = self.rig.file("said")
+        blocker = billow.submit("sleep 600", gpus=1)
         self.rig.wait_for(blocker.id, "running")
-        running = self.start(path)
-        line = running.stderr.readline()
-        blocker.stop()
-        out, err = running.communicate(timeout=90)
-        self.assertRegex(line, "billow: waits.f-.* is waiting: .*GPU", out + err)
-        self.assertEqual(out, "ran\n", err)
+        with open(said, "wb") as err, subprocess.Popen(
+            [sys.executable, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=err,
+            text=True, cwd=self.rig.files, env=self.environment(),
+        ) as running:  # fmt: skip
+            try:
+                self.waits_once(said, blocker, 1)
+                self.assertEqual(running.stdout.readline(), "ran\n", open(said).read())
+                # Its worker has ended for want of calls, and its GPU is taken.
+                blocker = billow.submit("sleep 600", gpus=1)
+                self.rig.wait_for(blocker.id, "running")
+                running.stdin.write("\n")
+                running.stdin.flush()
+                self.waits_once(said, blocker, 2)
+                self.assertEqual(running.stdout.read(), "ran\n", open(said).read())
+            finally:
+                running.kill()
+
+    def waits_once(self, said, blocker, times):
+        try:
+            poll(
+                lambda: open(said).read().count("is waiting for a worker: ") == times,
+                "the reason is shown", 60,
+            )  # fmt: skip
+        finally:
+            blocker.stop()
+        self.assertRegex(open(said).read(), "billow: waits.f-.* is waiting for a worker: .*GPU")
+
+
+@billow.cls(max=1)
+class BadEnter:
+    @billow.enter
+    def load(self):
+        with open("/nonexistent/weights.pt", encoding="ascii") as file:
+            self.weights = file.read()
+
+    @billow.method
+    def go(self, x):
+        return x
+
+
+@billow.cls(max=1)
+class Doubler:
+    def __init__(self, n):
+        self.n = n
+
+    @billow.method
+    def go(self, x):
+        return self.n * x
+
+
+doubler = Doubler(2)
+
+
+@billow.function(max=1)
+def nested(x):
+    return doubler.go.remote(x), doubler.go(x)
+
+
+class Mistakes(ProjectTest):
+    def test_what_fails_to_load_says_why(self):
+        with self.assertRaisesRegex(billow.DeployFailed, "/nonexistent/weights.pt") as caught:
+            BadEnter().go.remote(1)
+        self.assertNotIsInstance(caught.exception, billow.VersionMismatch)
+        self.assertNotIn("billow env save", str(caught.exception))
+
+    def test_an_interpreter_that_does_not_exist(self):
+        missing = alazy.with_options(python="/nonexistent/python3", start_timeout=30)
+        with self.assertRaisesRegex(billow.DeployFailed, "/nonexistent/python3"):
+            missing.remote(1)
+
+    def test_objects_inside_functions(self):
+        self.assertEqual(doubler.go(4), 8)
+        self.assertEqual(nested.remote(3), (6, 6))
 
 
 if __name__ == "__main__":

@@ -47,6 +47,8 @@ LOSSES_MAX = 3  # of a call with the default retries
 QUIET_S = 120.0  # a worker says every 10 s that it is alive
 AWAY_S = 120.0  # how long a gateway that does not answer is waited for
 AWAY_PAUSE_S = 0.1
+WAITS_TOLD_AFTER_S = 8.0  # longer than a worker takes to begin its answer
+WATCH_ENDS_S = 60.0  # without calls
 APART_S = 60.0  # without shared memory, after a worker turned out to be elsewhere
 KEY_SPREADS_S = 5.0  # until a gateway must know a new key
 HOPELESS_S = 30.0  # how long an endpoint that cannot serve is asked again
@@ -108,6 +110,45 @@ class Request:
                 self._connection.close()
 
 
+class _Watch:
+    """Says why calls wait for a worker, once for each reason."""
+
+    def __init__(self, why: Callable[[], str]) -> None:
+        self._why = why
+        self._asked: Dict[int, float] = {}  # connection → since when it waits for an answer
+        self._running = False
+        self._said = ""
+
+    def asks(self, connection: Connection) -> None:
+        self._asked[id(connection)] = time.monotonic()
+        if not self._running:
+            self._running = True
+            threading.Thread(target=self._look, daemon=True, name="billow-watch").start()
+
+    def answered(self, connection: Connection) -> None:
+        self._asked.pop(id(connection), None)
+
+    def _look(self) -> None:
+        used = time.monotonic()
+        while time.monotonic() - used < WATCH_ENDS_S:
+            time.sleep(WAITS_TOLD_AFTER_S / 4)
+            since = list(self._asked.values())
+            if not since:
+                self._said = ""
+                continue
+            used = time.monotonic()
+            if used - min(since) < WAITS_TOLD_AFTER_S:
+                continue
+            try:
+                why = self._why()
+            except Error:
+                continue
+            if why and why != self._said:
+                self._said = why
+                _output.note(why)
+        self._running = False
+
+
 class Caller:
     """Sends calls to one deployed function."""
 
@@ -116,9 +157,11 @@ class Caller:
         place: Place,
         retries: Optional[int],
         find_again: Optional[Callable[[], Place]] = None,
+        why_waiting: Optional[Callable[[], str]] = None,
     ) -> None:
         self.retries = retries
         self._find_again = find_again
+        self._watch = _Watch(why_waiting) if why_waiting is not None else None
         self._lock = threading.Lock()
         self._set(place)
 
@@ -205,12 +248,16 @@ class Caller:
             return Ended(wait_s=AWAY_PAUSE_S, away=True)
         request.use(connection)
         lane: List[str] = []
+        if self._watch is not None:
+            self._watch.asks(connection)
         try:
             body = request_body(calls, lane if self.shares_memory else None)
             headers = self._headers
             if _output.wanted():
                 headers = {**headers, "X-Billow-Output": "1"}
             response = connection.request("POST", self._target + "/.billow/call", headers, body)
+            if self._watch is not None:
+                self._watch.answered(connection)
             if response.status != 200:
                 return self._refused(response, place)
             self.meets(response.headers.get("x-billow-lane", ""))
@@ -227,6 +274,8 @@ class Caller:
             connection.close()
             return Ended(lost=str(problem) or type(problem).__name__)
         finally:
+            if self._watch is not None:
+                self._watch.answered(connection)
             request.use(None)
             self._pool.give(connection)
             for name in lane:

@@ -141,6 +141,11 @@ class Instance(Generic[T]):
         try:
             return self._methods[name]
         except KeyError:
+            if hasattr(self._cls, name) or name in getattr(self._cls, "__annotations__", {}):
+                raise AttributeError(
+                    f"{self._cls.__name__}.{name} exists only in workers: decorate a method with"
+                    " @billow.method to call it there"
+                ) from None
             raise AttributeError(
                 f"{self._cls.__name__} has no method {name!r} with @billow.method; it has"
                 f" {', '.join(sorted(self._methods)) or 'none'}"
@@ -184,6 +189,8 @@ def cls(target: Optional[Type[Any]] = None, /, **options: Any) -> Any:
     """
 
     def decorate(wrapped: Type[Any]) -> RemoteClass[Any]:
+        if not isinstance(wrapped, type):
+            raise TypeError(f"@billow.cls: {wrapped!r} is not a class; use @billow.function")
         return RemoteClass(wrapped, settings_of(dict(options)))
 
     return decorate(target) if target is not None else decorate

@@ -226,7 +226,6 @@ def revision_of(settings: Any, code: bytes) -> str:
         "policy": [settings.min, settings.max, settings.idle, settings.keep, settings.access],
         "python": platform.python_version_tuple()[:2],
         "interpreter": settings.python,
-        "include": settings.include,
     }
     parts.append(json.dumps(rest, sort_keys=True, default=str).encode())
     files = {**package_files(billow), **modules_of(code)}

@@ -26,10 +26,12 @@ from ._caller import Place
 from ._client import Client
 from ._code import add_path, modules_of, package_files, packages_of
 from ._connect import key_path
+from ._context import is_worker
 from ._errors import ApiError, ConnectionFailed, DeployFailed, NotFound
 from ._files import Tree, fetch_file, read_tree, upload
 from ._options import JOB_OPTIONS, InvalidOption, check_names, list_of, nanoseconds_of, seconds_of
 from ._options import spec_of, variables_of, whole_number
+from ._output import note
 from ._pickle import SOURCE
 
 PROTOCOL = 1
@@ -37,6 +39,9 @@ QUEUE_S = 24 * 3600
 NAME_MAX = 63
 TOLD_AFTER_S = 3.0  # why a deployment is waiting
 LAUNCH = 'p=$0; [ -x "$p" ] || p=python3; exec "$p" -m billow._worker "$@"'
+# A chosen interpreter is used as it is; the caller's own may be missing on a node.
+LAUNCH_CHOSEN = 'exec "$0" -m billow._worker "$@"'
+LAUNCH_ONCE_CHOSEN = 'exec "$0" -m billow._once'
 LAUNCH_ONCE = 'p=$0; [ -x "$p" ] || p=python3; exec "$p" -m billow._once'
 
 
@@ -157,12 +162,9 @@ class Deployment:
             return
         self.name = was[: NAME_MAX - len(tail)].rstrip("-._") + tail
         self.settings = replace(self.settings, min=0)  # it ends with its callers
-        print(
-            (
-                f'billow: another process has deployed "{was}" with other code or options; this'
-                f' process continues with its own version as "{self.name}"'
-            ),
-            file=sys.stderr,
+        note(
+            f'another process has deployed "{was}" with other code or options; this process'
+            f' continues with its own version as "{self.name}"'
         )
 
     def _tree(self, secret: str) -> Tree:
@@ -220,7 +222,12 @@ class Deployment:
         project = options.pop("project", "")
         if self.settings.timeout:
             options["timeout"] = self.settings.timeout
-        argv = ["sh", "-c", LAUNCH_ONCE, self._python()]
+        argv = [
+            "sh",
+            "-c",
+            LAUNCH_ONCE_CHOSEN if self.settings.python else LAUNCH_ONCE,
+            self._python(),
+        ]
         body = {
             "spec": {**spec_of(argv, options), "cwd": "/"},
             "env": self._variables(options, tree),
@@ -233,7 +240,8 @@ class Deployment:
         options = dict(settings.job)
         spot = bool(options.pop("spot", False))
         project = options.pop("project", "")
-        argv = ["sh", "-c", LAUNCH, self._python(), self.revision, tree]
+        launch = LAUNCH_CHOSEN if settings.python else LAUNCH
+        argv = ["sh", "-c", launch, self._python(), self.revision, tree]
         variables = self._variables(options, tree)
         body = {
             "name": self.name,
@@ -275,16 +283,21 @@ class Deployment:
                 raise DeployFailed(
                     f"{self.name} does not serve yet: {why}", f"see `billow explain {self.name}`"
                 )
-            why = str(document.get("waiting") or "")
+            why = self.waiting(document)
             if why and why != said and time.monotonic() > quiet_until:
                 said = why
-                print(f"billow: {self.name} is waiting: {why}", file=sys.stderr)
+                note(why)
             time.sleep(pause)
             pause = min(0.1, pause * 1.3)
             try:
                 document = self.client.get(self.path)
             except ConnectionFailed:
                 continue
+
+    def waiting(self, document: Optional[Mapping[str, Any]] = None) -> str:
+        """Why its calls wait for a worker; empty if they do not."""
+        why = (document or self.client.get(self.path)).get("waiting")
+        return f"{self.name} is waiting for a worker: {why}" if why else ""
 
     def _failure(self, revision: Mapping[str, Any]) -> DeployFailed:
         job = revision.get("failed_job")
@@ -369,10 +382,16 @@ def settings_of(options: Dict[str, Any]) -> Settings:
     for name in ("name", "python", "access"):
         if not isinstance(own.get(name, ""), str):
             raise InvalidOption(f"{name}={own[name]!r} is not text")
-    own["include"] = tuple(os.fspath(each) for each in list_of(own.get("include"), "include"))
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", own.get("name", "f")):
+        raise InvalidOption(
+            f"name={own['name']!r} cannot be the name of an endpoint",
+            "use up to 63 letters, digits, '.', '_' and '-'",
+        )
+    # Absolute, because programs change their directory. In a worker they need not exist.
+    own["include"] = tuple(map(os.path.abspath, list_of(own.get("include"), "include")))
     for each in own["include"]:
-        if not os.path.lexists(each):
-            raise InvalidOption(f"include: {each} does not exist", f"looked in {os.getcwd()}")
+        if not os.path.lexists(each) and not is_worker():
+            raise InvalidOption(f"include: {each} does not exist")
     job = {name: value for name, value in given.items() if name not in OWN_OPTIONS}
     spec_of(["true"], job)
     return Settings(job=job, **own)

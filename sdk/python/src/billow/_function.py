@@ -14,6 +14,7 @@ from typing import (
     Iterable,
     Iterator,
     List,
+    Literal,
     Optional,
     Tuple,
     TypeVar,
@@ -24,16 +25,43 @@ from typing import (
 
 from ._client import over
 from ._deploy import Settings, settings_of
+from ._elsewhere import FUNCTION, missing
 from ._errors import ApiError, ConnectionFailed
 from ._future import Future
 from ._jobs import Job, html_table
 from ._map import Args, Results, length_of
+from ._options import check_names, whole_number
 from ._pickle import dumps
 from ._pool import Pool
 from ._wire import is_generator
 
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _signature_of(function: Callable[..., Any]) -> Union[inspect.Signature, Literal[False]]:
+    try:
+        return inspect.signature(function)
+    except (TypeError, ValueError):  # of a function in C
+        return False
+
+
+def check_target(target: Any, decorator: str) -> None:
+    """What is decorated must be a plain function."""
+    if isinstance(target, type):
+        raise TypeError(f"{decorator}: {target.__name__} is a class; use @billow.cls")
+    if isinstance(target, Callables):
+        raise TypeError(f"{decorator}: {target!r} is already decorated")
+    if not callable(target):
+        raise TypeError(f"{decorator}: {target!r} is not a function")
+    above = getattr(target, "__qualname__", "").rpartition(".")[0]
+    code = getattr(target, "__code__", None)
+    names = getattr(code, "co_varnames", ())
+    if above and not above.endswith("<locals>") and names[:1] == ("self",):
+        raise TypeError(
+            f"{decorator}: {target.__qualname__} is a method. Decorate its class with @billow.cls,"
+            " and the method with @billow.method"
+        )
 
 
 class Callables(Generic[R]):
@@ -43,6 +71,7 @@ class Callables(Generic[R]):
         self._pool = pool
         self._method = method
         self._function = function
+        self._signature: Union[inspect.Signature, Literal[False], None] = None  # not looked at yet
         functools.update_wrapper(self, function, updated=())
 
     def __getstate__(self) -> Dict[str, Any]:
@@ -54,7 +83,21 @@ class Callables(Generic[R]):
     def __repr__(self) -> str:
         return f"<billow.{type(self).__name__} {self._function.__qualname__}>"
 
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise missing(self._function.__qualname__, name, FUNCTION, dir(type(self)))
+
     def _args(self, given: Tuple[Any, ...], named: Dict[str, Any]) -> Args:
+        """Arguments that do not fit are an error here, before they travel."""
+        if self._signature is None:
+            self._signature = _signature_of(self._function)
+        if self._signature:
+            try:
+                bound = self._method and not isinstance(self._function, staticmethod)
+                self._signature.bind(*((None,) if bound else ()), *given, **named)
+            except TypeError as problem:
+                raise TypeError(f"{self._function.__qualname__}: {problem}") from None
         return self._method, given, named
 
     def remote(self, *args: Any, **named: Any) -> R:
@@ -306,6 +349,7 @@ def function(target: Optional[Callable[..., Any]] = None, /, **options: Any) -> 
     """
 
     def decorate(wrapped: Callable[..., Any]) -> Function[Any]:
+        check_target(wrapped, "@billow.function")
         batch = getattr(wrapped, "__billow_batch__", (0, 0.0))
         settings = settings_of(dict(options))
         settings.batch = batch
@@ -316,12 +360,16 @@ def function(target: Optional[Callable[..., Any]] = None, /, **options: Any) -> 
     return decorate(target) if target is not None else decorate
 
 
-def batched(max: int = 32, wait_ms: float = 5.0) -> Callable[[F], F]:
+def batched(max: int = 32, wait_ms: float = 5.0, **other: Any) -> Callable[[F], F]:
     """Under `@billow.function` or `@billow.method`: the function gets lists of up to `max` inputs
     that arrived within `wait_ms`, and returns a list with one result for each."""
+    check_names(other, {"max", "wait_ms"})
+    size = whole_number(max, "max", 1)
 
     def decorate(wrapped: F) -> F:
-        wrapped.__billow_batch__ = (int(max), float(wait_ms) / 1000)  # type: ignore[attr-defined]
+        if isinstance(wrapped, Callables):
+            raise TypeError("@billow.batched stands below @billow.function, next to the function")
+        wrapped.__billow_batch__ = (size, float(wait_ms) / 1000)  # type: ignore[attr-defined]
         return wrapped
 
     return decorate

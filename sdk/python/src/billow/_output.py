@@ -57,6 +57,13 @@ def show(data: bytes) -> None:
     stream.flush()
 
 
+def note(text: str) -> None:
+    """A line of the package itself, for the person."""
+    if sys.stderr is not None:
+        _progress.clear_line()
+        print(f"billow: {text}", file=sys.stderr, flush=True)
+
+
 class Tee:
     """A worker's stdout or stderr: its log, and the caller of the call that writes."""
 

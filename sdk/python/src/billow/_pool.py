@@ -156,7 +156,7 @@ class Pool:
             return place
 
         place = deployment.ensure()
-        caller = Caller(place, self.settings.retries, find_again)
+        caller = Caller(place, self.settings.retries, find_again, deployment.waiting)
         if self.settings.kind != "web_server":
             _compare(caller, deployment)
         with self._lock:

@@ -9,6 +9,7 @@ from typing import Callable, Iterator, Optional
 
 DRAW_EVERY_S = 0.1
 BAR = 24
+RATE_AFTER_S = 1.0
 
 _drawn = False  # whether a line stands on the terminal that changes in place
 
@@ -55,15 +56,16 @@ class Progress:
         passed = max(time.monotonic() - self._began, 1e-6)
         rate = self.done / passed
         failed = f", {self.failed} failed" if self.failed else ""
+        known = passed >= RATE_AFTER_S and rate > 0  # the first calls wait for their workers
+        speed = f", {rate:,.0f}/s" if rate >= 10 else f", {rate:.2g}/s"
         if self._total is None:
-            return f"{self._name}: {self.done:,} done{failed}, {rate:,.0f}/s"
+            return f"{self._name}: {self.done:,} done{failed}{speed if known else ''}"
         full = BAR * self.done // max(self._total, 1)
-        left = (self._total - self.done) / rate if rate > 0 else 0.0
         bar = "█" * full + "░" * (BAR - full)
-        return (
-            f"{self._name}: {bar} {self.done:,} of {self._total:,}{failed}, {rate:,.0f}/s,"
-            f" {left:,.0f} s left"
-        )
+        text = f"{self._name}: {bar} {self.done:,} of {self._total:,}{failed}"
+        if not known:
+            return text
+        return f"{text}{speed}, {(self._total - self.done) / rate:,.0f} s left"
 
     def _draw(self) -> None:
         self._drawn = time.monotonic()
