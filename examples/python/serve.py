@@ -47,4 +47,4 @@ if __name__ == "__main__":
     print(call(add, body=b'{"a": 2, "b": 3}'))
     print(call(count, "?n=2").split())
     print(call(app, "some/page"))
-    print("function.json" in call(files))
+    print("function.json" in call(files))  # a web server starts in an empty directory

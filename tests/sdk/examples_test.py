@@ -40,7 +40,7 @@ class Examples(SdkTest):
                 '{"sum": 5}',
                 "['data:', '0', 'data:', '1']",
                 '{"path": "/some/page", "method": "GET"}',
-                "True",
+                "False",
             ],
         )
 

@@ -372,6 +372,7 @@ class Functions(SdkTest):
         gpu.delete()
 
     def test_strangers_cannot_call(self):
+        square.deploy()
         url = square.info["urls"][0]
         import http.client
 

@@ -10,8 +10,9 @@ import threading
 import unittest
 
 from sdk_rig import ROOT, billow  # noqa: F401
-from billow import _files, _http, _options, _wire
+from billow import _deploy, _files, _http, _jobs, _options, _wire
 from billow._errors import ConnectionFailed
+from billow._progress import Progress
 
 
 def stream_of(data):
@@ -108,6 +109,148 @@ class Options(unittest.TestCase):
                 billow.function(**wrong)(len)
         given = _options.spec_of(["true"], {"volumes": {"/mnt/data": "data"}})
         self.assertEqual(given["surroundings"]["volumes"][0]["path"], "/mnt/data")
+
+    def test_all_unknown_options_are_named(self):
+        with self.assertRaises(_options.InvalidOption) as caught:
+            billow.function(gpu="A100", max_containers=3, concurency=2, colour="red")(len)
+        said = str(caught.exception)
+        self.assertIn("unknown options colour, concurency, gpu, max_containers", said)
+        for each in ("gpu_type=", "instead of max_containers, use max", "did you mean concurrency"):
+            self.assertIn(each, said)
+        with self.assertRaisesRegex(
+            _options.InvalidOption, "unknown option colour .options: .*idle"
+        ):
+            billow.function(colour="red")(len)
+
+    def test_values_of_options_are_checked_where_they_are_given(self):
+        for wrong, said in (
+            ({"retries": "3"}, "retries='3' is not a whole number of at least 0"),
+            ({"retries": -1}, "retries=-1"),
+            ({"max": 0}, "max=0 is not a whole number of at least 1"),
+            ({"max": "4"}, "max='4'"),
+            ({"min": 5, "max": 2}, "min=5 is more than max=2"),
+            ({"concurrency": 0}, "concurrency=0"),
+            ({"concurrency": True}, "concurrency=True"),
+            ({"env_vars": ["A=1"]}, "env_vars=.* is not a dictionary"),
+            ({"image": 3}, "image=3 is not text"),
+            ({"name": "My Name!"}, "cannot be the name"),
+            ({"include": "no-such-file"}, "no-such-file does not exist"),
+            ({"secrets": 7}, "secrets=7 is not a list"),
+            ({"gpus": "H100:2"}, 'gpus=2, gpu_type="H100"'),
+            ({"gpus": "H100"}, 'gpus=1, gpu_type="H100"'),
+        ):
+            with self.assertRaisesRegex(_options.InvalidOption, said):
+                billow.function(**wrong)(len)
+        one = _options.spec_of(["true"], {"secrets": "HF_TOKEN", "volumes": "data:/mnt/data"})
+        self.assertEqual(one["surroundings"]["secrets"][0]["name"], "HF_TOKEN")
+        self.assertEqual(one["surroundings"]["volumes"][0]["name"], "data")
+        self.assertEqual(_deploy.settings_of({"min": 20}).min, 20)
+
+    def test_words_of_other_tools(self):
+        for name, said in (
+            ("App", "@billow.function"), ("Image", "billow env save"), ("Cron", "f.schedule"),
+            ("fastapi_endpoint", "@billow.endpoint"), ("init", "nothing is needed"),
+            ("functon", "did you mean function"),
+        ):  # fmt: skip
+            with self.assertRaisesRegex(AttributeError, said):
+                getattr(billow, name)
+        self.assertFalse(hasattr(billow, "__path_of_nothing__"))
+
+        @billow.function
+        def f(x):
+            return x
+
+        for name, said in (("remote_gen", "use remote"), ("options", "with_options"),
+                           ("spwan", "did you mean spawn")):  # fmt: skip
+            with self.assertRaisesRegex(AttributeError, said):
+                getattr(f, name)
+
+        @billow.endpoint
+        def web(x: int = 1):
+            return x
+
+        with self.assertRaisesRegex(AttributeError, "over HTTP"):
+            web.remote(1)
+
+    def test_decorators_on_the_wrong_thing(self):
+        with self.assertRaisesRegex(TypeError, "Wrong.go is a method.*@billow.cls"):
+
+            class Wrong:
+                @billow.function(gpus=1)
+                def go(self, x):
+                    return x
+
+        class Plain:
+            pass
+
+        with self.assertRaisesRegex(TypeError, "Plain is a class; use @billow.cls"):
+            billow.function(Plain)
+        with self.assertRaisesRegex(TypeError, "use @billow.function"):
+            billow.cls(len)
+        with self.assertRaisesRegex(TypeError, "stands below @billow.function"):
+            billow.batched(max=4)(billow.function(len))
+        with self.assertRaisesRegex(_options.InvalidOption, "instead of max_batch_size, use max"):
+            billow.batched(max_batch_size=4)
+
+    def test_arguments_must_fit_before_they_travel(self):
+        @billow.function
+        def f(x, *, y=1):
+            return x
+
+        for call in (f.remote, f.spawn):
+            with self.assertRaisesRegex(TypeError, "f: got an unexpected keyword argument 'z'"):
+                call(1, z=2)
+            with self.assertRaisesRegex(TypeError, "missing a required argument: 'x'"):
+                call(y=2)
+
+        @billow.cls
+        class Model:
+            @billow.method
+            def go(self, x):
+                return x
+
+        with self.assertRaisesRegex(TypeError, "too many positional arguments"):
+            Model().go.remote(1, 2)
+
+    def test_methods_run_here_on_an_object_of_this_process(self):
+        entered = []
+
+        @billow.cls
+        class Model:
+            width: int = 0
+
+            def __init__(self, n):
+                self.n = n
+
+            @billow.enter
+            def load(self):
+                entered.append(self)
+
+            @billow.method
+            def go(self, x):
+                return self.n + x
+
+        model = Model(3)
+        self.assertEqual((model.go(1), model.go.local(2)), (4, 5))
+        self.assertEqual(len(entered), 1, "entered once")
+        with self.assertRaisesRegex(AttributeError, "exists only in workers"):
+            model.width
+
+    def test_parameters_of_grids_are_checked(self):
+        with self.assertRaisesRegex(_options.InvalidOption, "did you mean {lr}"):
+            billow.grid("train --lr {lrr}", params={"lr": [1]}, client=object())
+        with self.assertRaisesRegex(_options.InvalidOption, "did you mean {lr}"):
+            billow.grid(["train", "{lrr}"], params={"lr": [1]}, client=object())
+        _jobs._check_names("awk '{print}' ${LRR} {lr}", ["lr"])
+        jobs = [billow.Job(7, object()), billow.Job(8, object())]
+        self.assertEqual(repr(billow.Grid(jobs, [{}, {}])), "<billow.Grid of 2 jobs: 7, 8>")
+
+    def test_the_first_line_of_progress_does_not_guess(self):
+        shown = Progress("f", 100, False)
+        shown.add(1)
+        self.assertRegex(shown.text(), "^f: ░+ 1 of 100$")
+        shown._began -= 10
+        self.assertRegex(shown.text(), r"1 of 100, 0\.1/s, 9\d\d s left$")
 
     def test_places_arrays_and_signals(self):
         def of(**options):

@@ -10,6 +10,8 @@
     print(list(square.map(range(10))))
 """
 
+from typing import TYPE_CHECKING
+
 from ._client import AsyncClient, Client, connect
 from ._cls import cls, enter, exit, method, pool_of
 from ._context import CurrentCall, current_call, is_worker
@@ -34,8 +36,17 @@ from ._future import Future
 from ._group import Group, Role, group, role
 from ._jobs import Grid, Job, Outputs, grid, run, submit
 from ._map import Results
+from ._output import show_output
 
 __version__ = "0.1.0"
+
+
+if not TYPE_CHECKING:  # for type checkers, unknown names are errors anyway
+
+    def __getattr__(name):
+        from ._elsewhere import PACKAGE, missing
+
+        raise missing("billow", name, PACKAGE, __all__)
 
 
 def load_ipython_extension(shell: object) -> None:
@@ -90,6 +101,7 @@ __all__ = [
     "run",
     "schedule",
     "schedules",
+    "show_output",
     "submit",
     "unschedule",
     "web_server",

@@ -17,7 +17,7 @@ import time
 from dataclasses import replace
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
-from . import _lane
+from . import _lane, _output
 from ._client import error_of
 from ._errors import (
     CallLost,
@@ -33,6 +33,7 @@ from ._wire import (
     FAILURE,
     ITEM,
     ITEMS_END,
+    OUTPUT,
     RESULT,
     Malformed,
     Packed,
@@ -46,6 +47,8 @@ LOSSES_MAX = 3  # of a call with the default retries
 QUIET_S = 120.0  # a worker says every 10 s that it is alive
 AWAY_S = 120.0  # how long a gateway that does not answer is waited for
 AWAY_PAUSE_S = 0.1
+WAITS_TOLD_AFTER_S = 8.0  # longer than a worker takes to begin its answer
+WATCH_ENDS_S = 60.0  # without calls
 APART_S = 60.0  # without shared memory, after a worker turned out to be elsewhere
 KEY_SPREADS_S = 5.0  # until a gateway must know a new key
 HOPELESS_S = 30.0  # how long an endpoint that cannot serve is asked again
@@ -107,6 +110,45 @@ class Request:
                 self._connection.close()
 
 
+class _Watch:
+    """Says why calls wait for a worker, once for each reason."""
+
+    def __init__(self, why: Callable[[], str]) -> None:
+        self._why = why
+        self._asked: Dict[int, float] = {}  # connection → since when it waits for an answer
+        self._running = False
+        self._said = ""
+
+    def asks(self, connection: Connection) -> None:
+        self._asked[id(connection)] = time.monotonic()
+        if not self._running:
+            self._running = True
+            threading.Thread(target=self._look, daemon=True, name="billow-watch").start()
+
+    def answered(self, connection: Connection) -> None:
+        self._asked.pop(id(connection), None)
+
+    def _look(self) -> None:
+        used = time.monotonic()
+        while time.monotonic() - used < WATCH_ENDS_S:
+            time.sleep(WAITS_TOLD_AFTER_S / 4)
+            since = list(self._asked.values())
+            if not since:
+                self._said = ""
+                continue
+            used = time.monotonic()
+            if used - min(since) < WAITS_TOLD_AFTER_S:
+                continue
+            try:
+                why = self._why()
+            except Error:
+                continue
+            if why and why != self._said:
+                self._said = why
+                _output.note(why)
+        self._running = False
+
+
 class Caller:
     """Sends calls to one deployed function."""
 
@@ -115,9 +157,11 @@ class Caller:
         place: Place,
         retries: Optional[int],
         find_again: Optional[Callable[[], Place]] = None,
+        why_waiting: Optional[Callable[[], str]] = None,
     ) -> None:
         self.retries = retries
         self._find_again = find_again
+        self._watch = _Watch(why_waiting) if why_waiting is not None else None
         self._lock = threading.Lock()
         self._set(place)
 
@@ -152,11 +196,14 @@ class Caller:
         self.shares_memory = False  # with the worker that answered last
         self._apart_until = 0.0
 
-    def refresh(self) -> bool:
-        """Looks for the endpoint again: the gateway may have moved, or the key been removed."""
+    def refresh(self, seen: Place) -> bool:
+        """Looks for the endpoint again: the gateway may have moved, the key been removed, or
+        another process deployed other code. `seen`: where it was not."""
         if self._find_again is None:
             return False
         with self._lock:
+            if self.place != seen:
+                return True  # another thread has found it
             place = self._find_again()
             if place == self.place:
                 return False
@@ -187,38 +234,48 @@ class Caller:
         request: Request,
         on_frame: Callable[[int, int, float, bytes, Any, str], None],
     ) -> Ended:
+        place = self.place
         try:
             connection = self._pool.take()
         except ConnectionFailed as problem:
             if not self.place.fingerprint:
                 return Ended(problem=problem)
             # A gateway that has restarted has a new certificate, of which the head will hear.
-            self.refresh_quietly()
+            self.refresh_quietly(place)
             return Ended(wait_s=AWAY_PAUSE_S, away=True)
         except OSError:
-            self.refresh_quietly()
+            self.refresh_quietly(place)
             return Ended(wait_s=AWAY_PAUSE_S, away=True)
         request.use(connection)
         lane: List[str] = []
+        if self._watch is not None:
+            self._watch.asks(connection)
         try:
             body = request_body(calls, lane if self.shares_memory else None)
-            response = connection.request(
-                "POST", self._target + "/.billow/call", self._headers, body
-            )
+            headers = self._headers
+            if _output.wanted():
+                headers = {**headers, "X-Billow-Output": "1"}
+            response = connection.request("POST", self._target + "/.billow/call", headers, body)
+            if self._watch is not None:
+                self._watch.answered(connection)
             if response.status != 200:
-                return self._refused(response)
+                return self._refused(response, place)
             self.meets(response.headers.get("x-billow-lane", ""))
             job = response.headers.get("x-billow-job", "")
             while True:
                 frame = read_frame(response)
                 if frame is None:
                     return Ended()
-                if frame.kind != ALIVE:
+                if frame.kind == OUTPUT:
+                    _output.show(frame.data)
+                elif frame.kind != ALIVE:
                     on_frame(frame.kind, frame.at, frame.seconds, frame.data, frame.buffers, job)
         except (BrokenAnswer, Malformed, socket.timeout, OSError) as problem:
             connection.close()
             return Ended(lost=str(problem) or type(problem).__name__)
         finally:
+            if self._watch is not None:
+                self._watch.answered(connection)
             request.use(None)
             self._pool.give(connection)
             for name in lane:
@@ -230,13 +287,13 @@ class Caller:
         apart = time.monotonic() < self._apart_until
         self.shares_memory = bool(own) and lane == own and not apart
 
-    def refresh_quietly(self) -> None:
+    def refresh_quietly(self, seen: Place) -> None:
         try:
-            self.refresh()
+            self.refresh(seen)
         except Error:
             pass  # the head is away too; the next attempt asks again
 
-    def _refused(self, response: Response) -> Ended:
+    def _refused(self, response: Response, place: Place) -> Ended:
         body = response.read()
         by_gateway = "x-billow-problem" in response.headers
         problem = error_of(response.status, body, "the gateway" if by_gateway else "the worker")
@@ -249,12 +306,12 @@ class Caller:
                 self._apart_until = time.monotonic() + APART_S
                 return Ended(wait_s=0.001)
             if response.status in (403, 409):
-                return Ended(wait_s=0.05) if self.refresh() else Ended(problem=_moved(problem))
+                return Ended(wait_s=0.05) if self.refresh(place) else Ended(problem=_moved(problem))
             return Ended(problem=problem)
         if response.status == 401 and self._key_is_new():
             return Ended(wait_s=0.02)
         if response.status in (401, 404):
-            return Ended(wait_s=0.05) if self.refresh() else Ended(problem=problem)
+            return Ended(wait_s=0.05) if self.refresh(place) else Ended(problem=problem)
         if response.status == 429:
             return Ended(wait_s=wait_s)
         if response.status == 503:

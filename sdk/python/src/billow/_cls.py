@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any, Callable, Dict, Generic, List, Optional, Tuple, Type, TypeVar, overload
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Generic,
+    List,
+    Optional,
+    Tuple,
+    Type,
+    TypeVar,
+    overload,
+)
 
 from ._deploy import Settings, settings_of
-from ._function import Callables, Function, Pool, pickled
+from ._function import Callables, Function
+from ._load import marked
+from ._pool import Pool, pickled
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -54,6 +67,31 @@ def _methods(cls: type) -> Dict[str, Callable[..., Any]]:
     return found
 
 
+def _entered(cls: Type[T], given: Tuple[Any, ...], named: Dict[str, Any]) -> T:
+    """An ordinary object in this process."""
+    instance = cls(*given, **named)
+    for name in marked(cls, "enter"):
+        getattr(instance, name)()
+    return instance
+
+
+class Method(Callables[Any]):
+    """A method of an object in workers. Called directly, it runs here, on an object of this
+    process."""
+
+    _instance: Optional["Instance[Any]"] = None
+
+    def local(self, *args: Any, **named: Any) -> Any:
+        """Calls it here, in this process."""
+        if self._instance is None:
+            raise TypeError(
+                f"{self._function.__qualname__}: make an object of the class to call it"
+            )
+        return getattr(self._instance._local(), self._method)(*args, **named)
+
+    __call__ = local
+
+
 class Instance(Generic[T]):
     """An object in workers. Objects that are made with the same arguments share their workers."""
 
@@ -75,9 +113,27 @@ class Instance(Generic[T]):
         if settings.name:
             changed.name = settings.name + suffix
         self._pool = Pool((cls, given, named), changed, cls.__module__, cls.__qualname__ + suffix)
-        self._methods: Dict[str, Callables[Any]] = {
-            name: Callables(self._pool, name, each) for name, each in methods.items()
-        }
+        self._methods = {name: Method(self._pool, name, each) for name, each in methods.items()}
+        self._own_methods()
+
+    def _own_methods(self) -> None:
+        self._here: Optional[T] = None
+        for each in self._methods.values():
+            each._instance = self
+
+    def __getstate__(self) -> Dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_here"}
+
+    def __setstate__(self, state: Dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._own_methods()
+
+    def _local(self) -> T:
+        """The object in this process, for `model.generate.local(x)`; entered at its first use."""
+        if self._here is None:
+            given, named = self._pool.target[1:]
+            self._here = _entered(self._cls, given, named)
+        return self._here
 
     def __getattr__(self, name: str) -> Callables[Any]:
         if name.startswith("_"):
@@ -85,6 +141,11 @@ class Instance(Generic[T]):
         try:
             return self._methods[name]
         except KeyError:
+            if hasattr(self._cls, name) or name in getattr(self._cls, "__annotations__", {}):
+                raise AttributeError(
+                    f"{self._cls.__name__}.{name} exists only in workers: decorate a method with"
+                    " @billow.method to call it there"
+                ) from None
             raise AttributeError(
                 f"{self._cls.__name__} has no method {name!r} with @billow.method; it has"
                 f" {', '.join(sorted(self._methods)) or 'none'}"
@@ -109,6 +170,7 @@ class RemoteClass(Generic[T]):
         self.cls = cls
         self.settings = settings
         self.__name__ = cls.__name__
+        self.__module__ = cls.__module__
         self.__doc__ = cls.__doc__
 
     def __call__(self, *args: Any, **named: Any) -> Instance[T]:
@@ -116,12 +178,7 @@ class RemoteClass(Generic[T]):
 
     def local(self, *args: Any, **named: Any) -> T:
         """An ordinary object in this process, entered."""
-        instance = self.cls(*args, **named)
-        for each in reversed(self.cls.__mro__):
-            for name, value in vars(each).items():
-                if getattr(value, "__billow__", None) == "enter":
-                    getattr(instance, name)()
-        return instance
+        return _entered(self.cls, args, named)
 
 
 def cls(target: Optional[Type[Any]] = None, /, **options: Any) -> Any:
@@ -132,6 +189,8 @@ def cls(target: Optional[Type[Any]] = None, /, **options: Any) -> Any:
     """
 
     def decorate(wrapped: Type[Any]) -> RemoteClass[Any]:
+        if not isinstance(wrapped, type):
+            raise TypeError(f"@billow.cls: {wrapped!r} is not a class; use @billow.function")
         return RemoteClass(wrapped, settings_of(dict(options)))
 
     return decorate(target) if target is not None else decorate

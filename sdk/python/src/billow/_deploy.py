@@ -1,7 +1,7 @@
 """A function as an endpoint: what its workers need, by content, and one revision per version.
 
-The tree of files that follows a worker contains this package, cloudpickle, the modules beside the
-calling script, the pickled function and `function.json` with its settings and a secret. The
+The tree of files that follows a worker contains this package, cloudpickle, the project's modules
+that the function needs, the pickled function and `function.json` with its settings and a secret. The
 worker accepts calls only with that secret: a pickle is a program, and all users of a node share
 its ports. Whoever may read the tree at the head (its owner, members of the project) may call.
 """
@@ -9,7 +9,6 @@ its ports. Whoever may read the tree at the head (its owner, members of the proj
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import json
 import os
 import platform
@@ -18,25 +17,31 @@ import secrets
 import shlex
 import socket
 import sys
-import sysconfig
 import time
-import types
-from dataclasses import dataclass, field
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
+from dataclasses import dataclass, field, replace
+from typing import Any, Dict, Mapping, Optional, Tuple
 from urllib.parse import quote
 
 from ._caller import Place
 from ._client import Client
+from ._code import add_path, modules_of, package_files, packages_of
 from ._connect import key_path
+from ._context import is_worker
 from ._errors import ApiError, ConnectionFailed, DeployFailed, NotFound
 from ._files import Tree, fetch_file, read_tree, upload
-from ._pickle import SOURCE, without_random_ids
-from ._options import nanoseconds_of, seconds_of, spec_of, variables_of
+from ._options import JOB_OPTIONS, InvalidOption, check_names, list_of, nanoseconds_of, seconds_of
+from ._options import spec_of, variables_of, whole_number
+from ._output import note
+from ._pickle import SOURCE
 
 PROTOCOL = 1
 QUEUE_S = 24 * 3600
 NAME_MAX = 63
+TOLD_AFTER_S = 3.0  # why a deployment is waiting
 LAUNCH = 'p=$0; [ -x "$p" ] || p=python3; exec "$p" -m billow._worker "$@"'
+# A chosen interpreter is used as it is; the caller's own may be missing on a node.
+LAUNCH_CHOSEN = 'exec "$0" -m billow._worker "$@"'
+LAUNCH_ONCE_CHOSEN = 'exec "$0" -m billow._once'
 LAUNCH_ONCE = 'p=$0; [ -x "$p" ] || p=python3; exec "$p" -m billow._once'
 
 
@@ -70,90 +75,6 @@ class Settings:
             "kind": self.kind,
             "port": self.port,
         }
-
-
-# ---- content
-
-
-def _digest_of(parts: Iterable[bytes]) -> str:
-    total = hashlib.sha256()
-    for part in parts:
-        total.update(len(part).to_bytes(8, "little"))
-        total.update(part)
-    return total.hexdigest()
-
-
-def _package_files(package: types.ModuleType) -> Dict[str, str]:
-    """path in the tree → file, for the Python files of a package."""
-    root = os.path.dirname(os.path.abspath(package.__file__ or ""))
-    name = package.__name__
-    out = {}
-    for directory, folders, files in os.walk(root):
-        folders[:] = [each for each in folders if each != "__pycache__"]
-        for each in files:
-            if each.endswith(".py") or each == "py.typed":
-                path = os.path.join(directory, each)
-                out[os.path.join(name, os.path.relpath(path, root))] = path
-    return out
-
-
-def _installed_roots() -> List[str]:
-    paths = {sysconfig.get_paths()[each] for each in ("stdlib", "platstdlib", "purelib", "platlib")}
-    paths |= {each for each in sys.path if each.endswith(("site-packages", "dist-packages"))}
-    return sorted(os.path.realpath(each) + os.sep for each in paths if each)
-
-
-def local_modules() -> Dict[str, str]:
-    """path in the tree → file, for imported modules that are not installed: those of the project.
-    They are shipped so that functions can import them on a worker as here."""
-    installed = _installed_roots()
-    out: Dict[str, str] = {}
-    for name, module in list(sys.modules.items()):
-        file = getattr(module, "__file__", None)
-        top = name.partition(".")[0]
-        if not file or not file.endswith(".py") or name.startswith("__"):
-            continue
-        real = os.path.realpath(file)
-        if top in ("billow", "cloudpickle") or any(real.startswith(each) for each in installed):
-            continue
-        parts = name.split(".")
-        path = os.path.join(*parts)
-        out[path + ("/__init__.py" if os.path.basename(real) == "__init__.py" else ".py")] = real
-    return out
-
-
-def packages_of(pickled: bytes) -> Dict[str, str]:
-    """The installed packages that a pickled function names, with their versions."""
-    found: Dict[str, str] = {}
-    names = {
-        name.decode("ascii", "replace").partition(".")[0]
-        for name in re.findall(rb"[A-Za-z_][A-Za-z0-9_.]{1,60}", pickled)
-    }
-    by_module = _distributions()
-    for name in names & set(sys.modules) & set(by_module):
-        for distribution in by_module[name]:
-            try:
-                found[distribution] = importlib.metadata.version(distribution)
-            except importlib.metadata.PackageNotFoundError:
-                continue
-    return {name: found[name] for name in sorted(found) if name not in ("billow", "cloudpickle")}
-
-
-_by_module: Optional[Mapping[str, List[str]]] = None
-
-
-def _distributions() -> Mapping[str, List[str]]:
-    """module → distributions that provide it."""
-    global _by_module
-    if _by_module is None:
-        out: Dict[str, List[str]] = {}
-        for distribution in importlib.metadata.distributions():
-            name = distribution.metadata["Name"]
-            top = (distribution.read_text("top_level.txt") or name or "").split()
-            for module in top:
-                out.setdefault(module.replace("-", "_"), []).append(name)
-        _by_module = out
-    return _by_module
 
 
 # ---- names
@@ -215,38 +136,48 @@ class Deployment:
         document, revision, tree = self._current()
         secret = self._secret_in(tree) if tree else ""
         if document is None or revision != self.revision or not secret:
-            secret = secret or secrets.token_hex(24)
+            secret = secrets.token_hex(24)
             document = self._deploy(secret)
         document = self._await(document)
         return Place(_url(document), self._key(), secret, self.revision, _pin(document))
 
     def find_again(self) -> Place:
-        """Where this version is now; without deploying it again if another one has replaced it."""
+        """Where this version is now. If another process has deployed other code or options under
+        its name, this version continues under a name of its own: neither process runs the other's
+        code, nor replaces the other's workers in turn."""
         document, revision, tree = self._current()
         if document is None:
             return self.ensure()
-        secret = self._secret_in(tree)
         if revision != self.revision:
-            raise DeployFailed(
-                f'"{self.name}" was deployed again with other code or options by another process',
-                "call deploy() to replace it, or choose another name: @billow.function(name=…)",
-            )
+            self._part()
+            return self.ensure()
+        secret = self._secret_in(tree)
         document = self._await(document)
         key = self._key(renew=True)
         return Place(_url(document), key, secret, revision, _pin(document))
+
+    def _part(self) -> None:
+        was, tail = self.name, f"-{self.revision[:8]}"
+        if was.endswith(tail):
+            return
+        self.name = was[: NAME_MAX - len(tail)].rstrip("-._") + tail
+        self.settings = replace(self.settings, min=0)  # it ends with its callers
+        note(
+            f'another process has deployed "{was}" with other code or options; this process'
+            f' continues with its own version as "{self.name}"'
+        )
 
     def _tree(self, secret: str) -> Tree:
         import billow
 
         tree = Tree()
         for package in (billow, SOURCE):
-            for path, file in _package_files(package).items():
+            for path, file in package_files(package).items():
                 tree.add_file(path, file)
-        for path, file in local_modules().items():
+        for path, file in modules_of(self.code).items():
             if path not in tree.entries:
                 tree.add_file(path, file)
-        for each in self.settings.include:
-            _add_path(tree, each)
+        included = [add_path(tree, each) for each in self.settings.include]
         tree.add_bytes("function.pkl", self.code)
         about = {
             **self.settings.shape(),
@@ -257,6 +188,7 @@ class Deployment:
             "packages": packages_of(self.code),
             "listen": self._listen(),
             "name": self.name,
+            "include": included,
         }
         tree.add_bytes("function.json", json.dumps(about).encode(), 0o600)
         return tree
@@ -290,7 +222,12 @@ class Deployment:
         project = options.pop("project", "")
         if self.settings.timeout:
             options["timeout"] = self.settings.timeout
-        argv = ["sh", "-c", LAUNCH_ONCE, self._python()]
+        argv = [
+            "sh",
+            "-c",
+            LAUNCH_ONCE_CHOSEN if self.settings.python else LAUNCH_ONCE,
+            self._python(),
+        ]
         body = {
             "spec": {**spec_of(argv, options), "cwd": "/"},
             "env": self._variables(options, tree),
@@ -303,7 +240,8 @@ class Deployment:
         options = dict(settings.job)
         spot = bool(options.pop("spot", False))
         project = options.pop("project", "")
-        argv = ["sh", "-c", LAUNCH, self._python(), self.revision, tree]
+        launch = LAUNCH_CHOSEN if settings.python else LAUNCH
+        argv = ["sh", "-c", launch, self._python(), self.revision, tree]
         variables = self._variables(options, tree)
         body = {
             "name": self.name,
@@ -331,7 +269,7 @@ class Deployment:
         """Until the revision that is starting serves, or has failed."""
         awaited = int(document.get("rolling") or document.get("revision") or 0)
         deadline = time.monotonic() + self.settings.start_timeout + 60.0
-        pause = 0.005
+        pause, said, quiet_until = 0.005, "", time.monotonic() + TOLD_AFTER_S
         while True:
             for each in document.get("revisions", []):
                 if int(each.get("number", 0)) != awaited:
@@ -345,12 +283,21 @@ class Deployment:
                 raise DeployFailed(
                     f"{self.name} does not serve yet: {why}", f"see `billow explain {self.name}`"
                 )
+            why = self.waiting(document)
+            if why and why != said and time.monotonic() > quiet_until:
+                said = why
+                note(why)
             time.sleep(pause)
             pause = min(0.1, pause * 1.3)
             try:
                 document = self.client.get(self.path)
             except ConnectionFailed:
                 continue
+
+    def waiting(self, document: Optional[Mapping[str, Any]] = None) -> str:
+        """Why its calls wait for a worker; empty if they do not."""
+        why = (document or self.client.get(self.path)).get("waiting")
+        return f"{self.name} is waiting for a worker: {why}" if why else ""
 
     def _failure(self, revision: Mapping[str, Any]) -> DeployFailed:
         job = revision.get("failed_job")
@@ -412,57 +359,39 @@ def _url(document: Mapping[str, Any]) -> str:
     return str(urls[0]) if urls else ""
 
 
-def _add_path(tree: Tree, path: str) -> None:
-    """A file or directory beside the script, at the same place on the worker."""
-    name = os.path.basename(os.path.abspath(path))
-    if not os.path.isdir(path):
-        tree.add_file(name, path)
-        return
-    for directory, folders, files in os.walk(path):
-        folders[:] = [each for each in folders if each not in ("__pycache__", ".git")]
-        for each in files:
-            file = os.path.join(directory, each)
-            tree.add_file(os.path.join(name, os.path.relpath(file, path)), file)
-
-
-def revision_of(settings: Settings, code: bytes) -> str:
-    """The digest of everything that makes a worker behave differently."""
-    import billow
-
-    parts = [without_random_ids(code), json.dumps(settings.shape(), sort_keys=True).encode()]
-    rest = {
-        "job": settings.job,
-        "policy": [settings.min, settings.max, settings.idle, settings.keep, settings.access],
-        "python": platform.python_version_tuple()[:2],
-        "include": settings.include,
-    }
-    parts.append(json.dumps(rest, sort_keys=True, default=str).encode())
-    files = {**_package_files(billow), **local_modules()}
-    for path in sorted(files):
-        parts.append(path.encode())
-        with open(files[path], "rb") as file:
-            parts.append(file.read())
-    return _digest_of(parts)[:32]
+OWN_OPTIONS = frozenset(
+    "min max concurrency name python access idle keep start_timeout timeout port retries"
+    " include".split()
+)
 
 
 def settings_of(options: Dict[str, Any]) -> Settings:
-    """Splits the options of a function into its own and those of its replicas as jobs."""
-    own: Dict[str, Any] = {}
-    for name in ("min", "max", "concurrency", "name", "python", "access", "port"):
-        if options.get(name) is not None:
-            own[name] = options[name]
+    """Splits the options of a function into its own and those of its replicas as jobs. Mistakes
+    are reported here, where they are made, and not by the first call."""
+    check_names(options, OWN_OPTIONS | JOB_OPTIONS)
+    given = {name: value for name, value in options.items() if value is not None}
+    own = {name: value for name, value in given.items() if name in OWN_OPTIONS}
+    for name, least in (("min", 0), ("max", 1), ("concurrency", 1), ("retries", 0)):
+        if name in own:
+            own[name] = whole_number(own[name], name, least)
+    if own.get("min", 0) > own.get("max", max(own.get("min", 0), Settings.max)):
+        raise InvalidOption(f"min={own['min']} is more than max={own['max']}")
     for name in ("idle", "keep", "start_timeout", "timeout"):
-        if options.get(name) is not None:
-            own[name] = seconds_of(options[name], name)
-    own["retries"] = options.get("retries")
-    own["include"] = tuple(options.get("include") or ())
-    known = (
-        set(own)
-        | {"retries", "include"}
-        | set("min max concurrency name python access idle keep start_timeout timeout port".split())
-    )
-    job = {
-        name: value for name, value in options.items() if name not in known and value is not None
-    }
-    spec_of(["true"], job)  # mistakes in the options are reported where they are made
+        if name in own:
+            own[name] = seconds_of(own[name], name)
+    for name in ("name", "python", "access"):
+        if not isinstance(own.get(name, ""), str):
+            raise InvalidOption(f"{name}={own[name]!r} is not text")
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", own.get("name", "f")):
+        raise InvalidOption(
+            f"name={own['name']!r} cannot be the name of an endpoint",
+            "use up to 63 letters, digits, '.', '_' and '-'",
+        )
+    # Absolute, because programs change their directory. In a worker they need not exist.
+    own["include"] = tuple(map(os.path.abspath, list_of(own.get("include"), "include")))
+    for each in own["include"]:
+        if not os.path.lexists(each) and not is_worker():
+            raise InvalidOption(f"include: {each} does not exist")
+    job = {name: value for name, value in given.items() if name not in OWN_OPTIONS}
+    spec_of(["true"], job)
     return Settings(job=job, **own)

@@ -7,11 +7,14 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from ._client import Client, default_client
 from ._deploy import settings_of
-from ._function import Pool
+from ._elsewhere import ENDPOINT, missing
+from ._function import check_target
+from ._pool import Pool
 from ._jobs import html_table, prepare
 from ._options import command_of
 
 WEB_CONCURRENCY = 8
+DECORATORS = {"endpoint": "endpoint", "asgi": "asgi_app", "web_server": "web_server"}
 
 
 class WebEndpoint:
@@ -28,6 +31,11 @@ class WebEndpoint:
 
     def __repr__(self) -> str:
         return f"<billow.WebEndpoint {self._function.__qualname__}>"
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise missing(self._function.__qualname__, name, ENDPOINT, dir(type(self)))
 
     @property
     def name(self) -> str:
@@ -69,6 +77,7 @@ def _decorator(
     kind: str, target: Optional[Callable[..., Any]], options: Dict[str, Any], extra: Dict[str, Any]
 ) -> Any:
     def decorate(wrapped: Callable[..., Any]) -> WebEndpoint:
+        check_target(wrapped, f"@billow.{DECORATORS[kind]}")
         settings = settings_of({"concurrency": WEB_CONCURRENCY, **options})
         settings.kind = kind
         loaded: Tuple[Any, Dict[str, Any]] = (wrapped, extra)

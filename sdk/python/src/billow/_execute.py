@@ -20,7 +20,19 @@ from typing import Any, Awaitable, Callable, Dict, Iterator, List, Optional, Pro
 
 from ._context import CurrentCall, _call
 from ._errors import CallTimeout
-from ._wire import FAILURE, ITEM, ITEMS_END, RESULT, Call, Packed, pack, pack_failure, unpack
+from ._output import Tell, _tell
+from ._wire import (
+    FAILURE,
+    ITEM,
+    ITEMS_END,
+    RESULT,
+    Call,
+    Packed,
+    is_generator,
+    pack,
+    pack_failure,
+    unpack,
+)
 
 Resolve = Callable[[str], Callable[..., Any]]
 
@@ -29,6 +41,7 @@ class Reply(Protocol):
     """Where the outcomes of a request go."""
 
     cancelled: bool
+    tell: Optional[Tell]  # what the calls print, if the caller wants it
 
     def put(self, kind: int, index: int, seconds: float, packed: Packed) -> None:
         ...
@@ -90,10 +103,14 @@ def arguments(call: Call) -> Tuple[str, Tuple[Any, ...], Dict[str, Any]]:
 def run_one(resolve: Resolve, call: Call, at: int, reply: Reply, guard: "Guard") -> None:
     began = time.perf_counter()
     token = _call.set(CurrentCall(call.id.hex(), call.attempt))
+    telling = _tell.set(reply.tell)
     try:
         with guard:
             method, given, named = arguments(call)
-            value = resolve(method)(*given, **named)
+            function = resolve(method)
+            value = function(*given, **named)
+            if inspect.isgenerator(value) and not is_generator(function):
+                raise TypeError(RETURNS_GENERATOR)
             if inspect.isgenerator(value):
                 for item in value:
                     packed = pack(item)
@@ -112,10 +129,15 @@ def run_one(resolve: Resolve, call: Call, at: int, reply: Reply, guard: "Guard")
         else:
             answer(reply, at, began, value)
     finally:
+        _tell.reset(telling)
         _call.reset(token)
 
 
 _ITEMS_ENDED = object()
+RETURNS_GENERATOR = (
+    "the function returned a generator, which cannot be pickled: return list(…), or yield from it."
+    " If a decorator returns it, write the decorator below @billow.function as a generator too"
+)
 
 
 async def _awaited(value: Awaitable[Any]) -> Any:
@@ -220,6 +242,7 @@ class _FirstOutcome:
 
     def __init__(self, reply: Reply) -> None:
         self._reply = reply
+        self.tell = reply.tell
         self._lock = threading.Lock()
         self.ended = False
         self.cancelled = False
@@ -310,9 +333,13 @@ class OnLoop:
         async with self._slots:
             began = time.perf_counter()
             _call.set(CurrentCall(call.id.hex(), call.attempt))
+            _tell.set(reply.tell)
             try:
                 method, given, named = arguments(call)
-                value = self._resolve(method)(*given, **named)
+                function = self._resolve(method)
+                value = function(*given, **named)
+                if inspect.isasyncgen(value) and not is_generator(function):
+                    raise TypeError(RETURNS_GENERATOR)
                 if inspect.isasyncgen(value):
                     async for item in value:
                         reply.put(ITEM, at, 0.0, pack(item))
@@ -383,6 +410,7 @@ class Together:
         for (method, count, names), members in groups.items():
             columns = [[m[0][0][i] for m in members] for i in range(count)]
             named_columns = {name: [m[0][1][name] for m in members] for name in names}
+            _tell.set(next((m[2].tell for m in members if m[2].tell), None))
             try:
                 with self._guard:
                     values = self._resolve(method)(*columns, **named_columns)

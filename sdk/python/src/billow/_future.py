@@ -8,6 +8,7 @@ import threading
 from typing import Any, Callable, Generator, Generic, List, Optional, TypeVar, cast
 
 from ._caller import Outcome, Request
+from ._elsewhere import FUTURE, missing
 from ._errors import Cancelled
 
 T = TypeVar("T")
@@ -28,6 +29,11 @@ class Future(Generic[T]):
     def __repr__(self) -> str:
         state = "running" if self._outcome is None else "done"
         return f"<billow.Future {self.id[:8]} {state}>"
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise missing("a future", name, FUTURE, dir(type(self)))
 
     def _end(self, outcome: Outcome) -> None:
         with self._lock:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 import html
 import io
 import itertools
 import os
+import re
 import shlex
 import sys
 import time
@@ -29,7 +31,7 @@ from urllib.parse import quote
 from ._client import Client, default_client, in_thread, over
 from ._errors import ConnectionFailed, JobFailed, NotFound
 from ._files import download, fetch_file, read_tree, scan, upload
-from ._options import command_of, shown, spec_of, variables_of
+from ._options import InvalidOption, command_of, list_of, mapping_of, shown, spec_of, variables_of
 
 Command = Union[str, Sequence[Any]]
 Dependency = Union[int, str, "Job"]
@@ -283,7 +285,7 @@ def prepare(client: Client, argv: Sequence[str], options: Mapping[str, Any]) -> 
     if options.get("reservation"):
         spec["reservation"] = _reservation(client, options["reservation"])
     variables = variables_of(options)
-    kept = [each for each in options.get("outputs") or [] if "=s3://" not in each]
+    kept = [each for each in list_of(options.get("outputs"), "outputs") if "=s3://" not in each]
     if kept:
         variables["BILLOW_OUTPUTS"] = "\n".join(kept)
     if _follow(client, options):
@@ -368,6 +370,11 @@ class Grid(Sequence[Job]):
         self.jobs = list(jobs)
         self.parameters = list(parameters)
 
+    def __repr__(self) -> str:
+        shown = ", ".join(str(job.id) for job in self.jobs[:8])
+        more = ", …" if len(self.jobs) > 8 else ""
+        return f"<billow.Grid of {len(self.jobs)} jobs: {shown}{more}>"
+
     def __len__(self) -> int:
         return len(self.jobs)
 
@@ -416,6 +423,7 @@ def grid(
     `{name}` of the command and in variables with the names in capital letters."""
     client = client or default_client()
     names = list(params)
+    _check_names(command, names)
     combinations = [dict(zip(names, each)) for each in itertools.product(*params.values())]
     jobs = []
     for chosen in combinations:
@@ -426,10 +434,21 @@ def grid(
             if isinstance(command, str)
             else [_filled(str(word), words) for word in command]
         )
-        variables = {**(options.get("env_vars") or {})}
+        variables = {**mapping_of(options.get("env_vars"), "env_vars")}
         variables.update({name.upper(): value for name, value in words.items()})
         jobs.append(submit(filled, client=client, **{**options, "env_vars": variables}))
     return Grid(jobs, combinations)
+
+
+def _check_names(command: Command, names: Sequence[str]) -> None:
+    """A command may have braces of its own, but hardly ones that resemble a parameter's name."""
+    text = command if isinstance(command, str) else " ".join(map(str, command))
+    for found in re.findall(r"(?<!\$)\{([A-Za-z_]\w*)\}", text):
+        near = difflib.get_close_matches(found, names, 1, 0.6)
+        if near and found not in names:
+            raise InvalidOption(
+                f"{{{found}}} of the command is not a parameter", f"did you mean {{{near[0]}}}?"
+            )
 
 
 def _filled(text: str, words: Mapping[str, str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import pickle
 import sys
 import traceback
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 _at_exit: List[Callable[[], Any]] = []
 
 
-def _marked(cls: type, mark: str) -> List[str]:
+def marked(cls: type, mark: str) -> List[str]:
     """The methods that a decorator of `_cls` has marked, those of base classes first."""
     names: List[str] = []
     for each in reversed(cls.__mro__):
@@ -30,11 +31,11 @@ def _instance(loaded: Any) -> "Dict[str, Callable[..., Any]]":
     """Builds the object of a class, enters it, and returns its methods."""
     cls, given, named = loaded
     instance = cls(*given, **named)
-    for name in _marked(cls, "enter"):
+    for name in marked(cls, "enter"):
         getattr(instance, name)()
-    for name in _marked(cls, "exit"):
+    for name in marked(cls, "exit"):
         _at_exit.append(getattr(instance, name))
-    methods = {name: getattr(instance, name) for name in _marked(cls, "method")}
+    methods = {name: getattr(instance, name) for name in marked(cls, "method")}
     if not methods and callable(instance):
         methods["__call__"] = instance
     return methods
@@ -42,7 +43,11 @@ def _instance(loaded: Any) -> "Dict[str, Callable[..., Any]]":
 
 def load_function(worker: "Worker") -> None:
     with open("function.pkl", "rb") as file:
-        loaded = pickle.load(file)
+        code = file.read()
+    # Code that serves files of its directory must not serve the secret.
+    for name in ("function.json", "function.pkl"):
+        os.unlink(name)
+    loaded = pickle.loads(code)
     about = worker.about
     kind = about["kind"]
     if kind in ("endpoint", "asgi", "web_server"):

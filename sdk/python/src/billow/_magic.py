@@ -1,7 +1,7 @@
 """`%load_ext billow`, then `%%billow --gpus 1`: a cell of a notebook runs in a worker.
 
-The variables that the cell reads go with it, those that it assigns come back, and what it prints
-appears while it runs. An interrupt of the cell interrupts it there.
+The variables that the cell reads go with it, those that it assigns or changes come back, and what
+it prints appears while it runs. An interrupt of the cell interrupts it there.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import shlex
 import sys
 import threading
 import traceback
+import types
 from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
 
 from ._function import Function, function
@@ -96,9 +97,27 @@ def _execute(source: str, space: Dict[str, Any], events: "queue.Queue[Event]") -
     events.put(("value", value))
 
 
+def _content(value: Any) -> bytes:
+    """A digest of a value that can be changed in place; empty for others."""
+    if isinstance(value, (int, float, complex, str, bytes, bool, type(None), type)):
+        return b""
+    if isinstance(value, (types.ModuleType, types.FunctionType, types.BuiltinFunctionType)):
+        return b""
+    try:
+        return hashlib.sha256(dumps(value)).digest()
+    except Exception:  # came by a way of its own, such as a reference
+        return b""
+
+
+def _changed(space: Dict[str, Any], name: str, before: Dict[str, bytes]) -> bool:
+    return bool(before[name]) and name in space and _content(space[name]) != before[name]
+
+
 def run_cell(source: str, variables: bytes, wanted: List[str]) -> Iterator[Event]:
-    """Runs a cell and yields what it prints, then what it assigned."""
-    space: Dict[str, Any] = {"__name__": "__main__", **pickle.loads(variables)}
+    """Runs a cell and yields what it prints, then what it assigned or changed."""
+    given = pickle.loads(variables)
+    space: Dict[str, Any] = {"__name__": "__main__", **given}
+    before = {name: _content(value) for name, value in given.items()}
     events: "queue.Queue[Event]" = queue.Queue()
     out, err = sys.stdout, sys.stderr
     told: Any = _Told(events, "out"), _Told(events, "err")
@@ -122,7 +141,8 @@ def run_cell(source: str, variables: bytes, wanted: List[str]) -> Iterator[Event
             )
     kept: Dict[str, bytes] = {}
     left: List[str] = []
-    for name in wanted:
+    changed = [name for name in before if name not in wanted and _changed(space, name, before)]
+    for name in [*wanted, *changed]:
         if name in space:
             try:
                 kept[name] = dumps(space[name])
@@ -176,6 +196,11 @@ def billow_cell(shell: Any, line: str, cell: str) -> Any:
     names.visit(ast.parse(source, "<cell>"))
     space: Dict[str, Any] = shell.user_ns
     given = {name: space[name] for name in sorted(names.read) if name in space}
+    if "get_ipython" in names.read:
+        raise ValueError(
+            "! and % commands run in the notebook, not in a worker: use subprocess.run(…) in a"
+            " %%billow cell"
+        )
     target = _function(_options(line))
     events = target.remote(source, dumps(given), sorted(names.assigned))
     value: Any = None

@@ -149,6 +149,12 @@ class Map:
             self._threads.shutdown(wait=False)
             self._progress.close()
 
+    def cancel(self) -> None:
+        """From another thread than the one that reads: ends the calls that are under way."""
+        self._exhausted = True
+        for batch in list(self._under_way):
+            batch.request.cancel()
+
     def _deliver(self, batch: _Batch) -> List[Outcome]:
         failed = sum(1 for each in batch.outcomes if each.error is not None)
         self._progress.add(len(batch.outcomes), failed)
@@ -190,11 +196,12 @@ class Results(Iterator[R]):
 
     def __init__(
         self,
-        outcomes: Iterator[Outcome],
+        outcomes: Map,
         return_exceptions: bool,
         cost_of: Callable[[Outcome], float],
     ) -> None:
-        self._outcomes = outcomes
+        self._map = outcomes
+        self._outcomes = iter(outcomes)
         self._return_exceptions = return_exceptions
         self._cost_of = cost_of
         self._ran: Dict[str, Outcome] = {}  # by replica, with the seconds of all its calls
@@ -221,6 +228,10 @@ class Results(Iterator[R]):
         close = getattr(self._outcomes, "close", None)
         if close is not None:
             close()
+
+    def cancel(self) -> None:
+        """Cancels the calls that are under way, from any thread; whoever reads gets Cancelled."""
+        self._map.cancel()
 
     @property
     def cost(self) -> float:

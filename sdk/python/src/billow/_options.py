@@ -9,7 +9,7 @@ import re
 import shlex
 import signal
 import time
-from typing import Any, Dict, Iterable, List, Mapping, Sequence, Union
+from typing import AbstractSet, Any, Dict, Iterable, List, Mapping, Sequence, Union
 
 from ._errors import Error
 
@@ -51,6 +51,10 @@ ELSEWHERE = {
     "environment": "env for a saved environment, env_vars for variables",
     "secret": "secrets",
     "volume": "volumes",
+    "max_batch_size": "max",
+    "mounts": "include=[PATH, …]",
+    "serialized": "nothing: functions of notebooks and scripts are sent by value",
+    "enable_memory_snapshot": "nothing: idle workers are suspended with their memory",
 }
 CLOSENESS = ("switch", "rack", "zone", "region", "anywhere")
 
@@ -116,7 +120,11 @@ def _resources(options: Mapping[str, Any]) -> Dict[str, Any]:
     try:
         amount = float(gpus)
     except (TypeError, ValueError):
-        raise InvalidOption(f"gpus={gpus!r} is not a number", "examples: 1, 8, 0.25") from None
+        kind, _, count = str(gpus).partition(":")
+        hint = "examples: 1, 8, 0.25"
+        if re.fullmatch(r"[A-Za-z][\w-]*", kind):  # "H100:2", as elsewhere
+            hint = f'write gpus={count if count.isdigit() else 1}, gpu_type="{kind}"'
+        raise InvalidOption(f"gpus={gpus!r} is not a number", hint) from None
     if amount < 0:
         raise InvalidOption(f"gpus={gpus!r} must not be negative")
     if amount > 1 and amount != int(amount):
@@ -147,6 +155,30 @@ def _resources(options: Mapping[str, Any]) -> Dict[str, Any]:
     return out
 
 
+def list_of(value: Any, option: str) -> List[Any]:
+    """A list; one text is a list of one, not of its letters."""
+    if value is None:
+        return []
+    if isinstance(value, (str, bytes, os.PathLike)):
+        return [os.fspath(value)]
+    try:
+        return list(value)
+    except TypeError:
+        raise InvalidOption(f"{option}={value!r} is not a list") from None
+
+
+def mapping_of(value: Any, option: str) -> Mapping[Any, Any]:
+    if value is not None and not isinstance(value, Mapping):
+        raise InvalidOption(f"{option}={value!r} is not a dictionary", f'{option}={{"A": "1"}}')
+    return value or {}
+
+
+def whole_number(value: Any, option: str, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise InvalidOption(f"{option}={value!r} is not a whole number of at least {least}")
+    return value
+
+
 def _secret(text: Any) -> Dict[str, str]:
     if not isinstance(text, str):
         raise InvalidOption("a secret is given by its name", 'write secrets=["HF_TOKEN"]')
@@ -174,6 +206,9 @@ def _volume(text: Any) -> Dict[str, Any]:
 
 def _surroundings(options: Mapping[str, Any]) -> Dict[str, Any]:
     out: Dict[str, Any] = {}
+    for name in ("image", "env"):
+        if options.get(name) and not isinstance(options[name], str):
+            raise InvalidOption(f"{name}={options[name]!r} is not text", f'write {name}="NAME"')
     if options.get("image"):
         out["image"] = full_image_name(str(options["image"]))
     if options.get("env"):
@@ -183,21 +218,25 @@ def _surroundings(options: Mapping[str, Any]) -> Dict[str, Any]:
     if options.get("max_processes"):
         out["processes_max"] = int(options["max_processes"])
     if options.get("secrets"):
-        out["secrets"] = [_secret(each) for each in options["secrets"]]
+        out["secrets"] = [_secret(each) for each in list_of(options["secrets"], "secrets")]
     if options.get("volumes"):
         given = options["volumes"]
         if isinstance(given, Mapping):  # {"/mnt/data": "data"}
             given = [f"{name}:{path}" for path, name in given.items()]
-        out["volumes"] = [_volume(each) for each in given]
+        out["volumes"] = [_volume(each) for each in list_of(given, "volumes")]
     inputs = []
-    for each in options.get("inputs") or []:
+    for each in list_of(options.get("inputs"), "inputs"):
         url, colon, path = each.rpartition(":")
         if not colon or path.startswith("//"):
             url, path = each, each.rstrip("/").rsplit("/", 1)[-1]
         inputs.append({"url": url, "path": path})
     if inputs:
         out["inputs"] = inputs
-    stored = [each.split("=", 1) for each in options.get("outputs") or [] if "=s3://" in each]
+    stored = [
+        each.split("=", 1)
+        for each in list_of(options.get("outputs"), "outputs")
+        if "=s3://" in each
+    ]
     if stored:
         out["outputs"] = [{"url": url, "path": path} for path, url in stored]
     return out
@@ -308,21 +347,29 @@ def full_image_name(name: str) -> str:
     return name if ":" in last or "@" in last else name + ":latest"
 
 
-def _remedy(unknown: Iterable[str]) -> str:
-    for each in sorted(unknown):
+def check_names(options: Iterable[str], known: AbstractSet[str]) -> None:
+    """Refuses unknown options: names all of them, and what each is called here."""
+    unknown = sorted(set(options) - known)
+    if not unknown:
+        return
+    said = []
+    for each in unknown:
+        near = difflib.get_close_matches(each, known, 1, 0.75)
         if each in ELSEWHERE:
-            return f"instead of {each}, use {ELSEWHERE[each]}"
-        near = difflib.get_close_matches(each, JOB_OPTIONS, 1, 0.75)
-        if near:
-            return f"did you mean {near[0]}?"
-    return f"options: {', '.join(sorted(JOB_OPTIONS))}"
+            said.append(f"instead of {each}, use {ELSEWHERE[each]}")
+        elif near:
+            said.append(f"instead of {each}, did you mean {near[0]}?")
+    plural = "s" if len(unknown) > 1 else ""
+    raise InvalidOption(
+        f"unknown option{plural} {', '.join(unknown)}",
+        "; ".join(said) or f"options: {', '.join(sorted(known))}",
+    )
 
 
 def spec_of(argv: Sequence[str], options: Mapping[str, Any]) -> Dict[str, Any]:
     """The JobSpec of the API for a command with these options."""
-    unknown = set(options) - JOB_OPTIONS
-    if unknown:
-        raise InvalidOption(f"unknown option {', '.join(sorted(unknown))}", _remedy(unknown))
+    check_names(options, JOB_OPTIONS)
+    mapping_of(options.get("env_vars"), "env_vars")
     spec: Dict[str, Any] = {
         "argv": [str(word) for word in argv],
         "cwd": os.path.abspath(options.get("cwd") or "."),
@@ -433,7 +480,7 @@ def variables_of(options: Mapping[str, Any]) -> Dict[str, str]:
     if options.get("checkpoint_signal"):
         to = str(options["checkpoint_signal"]).partition(":")[2] or "main"
         chosen["BILLOW_CHECKPOINT_TO"] = _choice(to, "checkpoint_signal", ("main", "group", "all"))
-    for name, value in (options.get("env_vars") or {}).items():
+    for name, value in mapping_of(options.get("env_vars"), "env_vars").items():
         chosen[str(name)] = str(value)
     return chosen
 

@@ -9,6 +9,31 @@ from typing import Callable, Iterator, Optional
 
 DRAW_EVERY_S = 0.1
 BAR = 24
+RATE_AFTER_S = 1.0
+
+_drawn = False  # whether a line stands on the terminal that changes in place
+
+
+def draw_line(text: str) -> None:
+    global _drawn
+    _drawn = True
+    sys.stderr.write(f"\r\033[K{text}")
+    sys.stderr.flush()
+
+
+def clear_line() -> None:
+    """Before something else is written to the terminal; the line is drawn again later."""
+    global _drawn
+    if _drawn:
+        _drawn = False
+        sys.stderr.write("\r\033[K")
+        sys.stderr.flush()
+
+
+def leave_line() -> None:
+    global _drawn
+    _drawn = False
+    sys.stderr.write("\n")
 
 
 class Progress:
@@ -31,25 +56,25 @@ class Progress:
         passed = max(time.monotonic() - self._began, 1e-6)
         rate = self.done / passed
         failed = f", {self.failed} failed" if self.failed else ""
+        known = passed >= RATE_AFTER_S and rate > 0  # the first calls wait for their workers
+        speed = f", {rate:,.0f}/s" if rate >= 10 else f", {rate:.2g}/s"
         if self._total is None:
-            return f"{self._name}: {self.done:,} done{failed}, {rate:,.0f}/s"
+            return f"{self._name}: {self.done:,} done{failed}{speed if known else ''}"
         full = BAR * self.done // max(self._total, 1)
-        left = (self._total - self.done) / rate if rate > 0 else 0.0
         bar = "█" * full + "░" * (BAR - full)
-        return (
-            f"{self._name}: {bar} {self.done:,} of {self._total:,}{failed}, {rate:,.0f}/s,"
-            f" {left:,.0f} s left"
-        )
+        text = f"{self._name}: {bar} {self.done:,} of {self._total:,}{failed}"
+        if not known:
+            return text
+        return f"{text}{speed}, {(self._total - self.done) / rate:,.0f} s left"
 
     def _draw(self) -> None:
         self._drawn = time.monotonic()
-        sys.stderr.write(f"\r\033[K{self.text()}")
-        sys.stderr.flush()
+        draw_line(self.text())
 
     def close(self) -> None:
         if self._shown:
             self._draw()
-            sys.stderr.write("\n")
+            leave_line()
 
 
 @contextlib.contextmanager
@@ -59,11 +84,10 @@ def shown_on(wanted: Optional[bool]) -> Iterator[Callable[[str], None]]:
 
     def show(text: str) -> None:
         if shown:
-            sys.stderr.write(f"\r\033[K{text}")
-            sys.stderr.flush()
+            draw_line(text)
 
     try:
         yield show
     finally:
         if shown:
-            sys.stderr.write("\n")
+            leave_line()

@@ -7,11 +7,12 @@ import inspect
 import json
 import os
 import socket
+import tempfile
 import threading
 import time
 import traceback
 from typing import TYPE_CHECKING, Any, Awaitable, Callable, Dict, List, Tuple
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote
 
 from ._http import Body
 
@@ -31,6 +32,7 @@ def load_web(worker: "Worker", kind: str, loaded: Tuple[Any, Dict[str, Any]]) ->
     elif kind == "asgi":
         worker.handler = Asgi(function()).handle
     else:
+        _leave_files([str(each) for each in worker.about.get("include", [])])
         _start_server(function, int(worker.about["port"]))
 
 
@@ -41,17 +43,24 @@ class BadParameter(ValueError):
     pass
 
 
-def _converted(value: str, wanted: Any, name: str) -> Any:
-    """A parameter of a query as its annotation wants it."""
-    names = {"int": int, "float": float, "bool": bool, "str": str}
-    wanted = names.get(wanted, wanted) if isinstance(wanted, str) else wanted
-    try:
-        if wanted is bool:
-            return value.lower() not in _FALSE
-        if wanted in (int, float):
-            return wanted(value)
-    except ValueError:
-        raise BadParameter(f"{name}={value!r} is not a number") from None
+_TYPES = {"int": int, "float": float, "bool": bool, "str": str}
+
+
+def _converted(value: Any, annotation: Any, name: str) -> Any:
+    """A parameter as its annotation wants it. That of a query is text; that of a JSON object may
+    be, where a number is wanted."""
+    wanted = _TYPES.get(annotation, annotation) if isinstance(annotation, str) else annotation
+    if wanted not in (int, float, bool, str):
+        return value
+    if isinstance(value, str) and wanted is not str:
+        try:
+            return value.lower() not in _FALSE if wanted is bool else wanted(value)
+        except ValueError:
+            raise BadParameter(f"{name}={value!r} is not a number") from None
+    if wanted is float and type(value) is int:
+        return float(value)
+    if type(value) is not wanted:
+        raise BadParameter(f"{name}={value!r} is not of type {wanted.__name__}")
     return value
 
 
@@ -61,11 +70,16 @@ class _Plain:
         self._method = method
         self._parameters = inspect.signature(function).parameters
 
+    def _converted(self, name: str, value: Any) -> Any:
+        known = self._parameters.get(name)
+        if value is None or known is None:
+            return value
+        return _converted(value, known.annotation, name)
+
     def _arguments(self, peer: "Peer", body: Body) -> Dict[str, Any]:
         named: Dict[str, Any] = {}
-        for name, value in parse_qsl(urlsplit(peer.target).query, keep_blank_values=True):
-            known = self._parameters.get(name)
-            named[name] = _converted(value, known.annotation if known else str, name)
+        for name, value in parse_qsl(peer.target.partition("?")[2], keep_blank_values=True):
+            named[name] = self._converted(name, value)
         content = body.read(BODY_BYTES_MAX)
         if content:
             try:
@@ -74,7 +88,7 @@ class _Plain:
                 raise BadParameter("the body is not JSON") from None
             if not isinstance(given, dict):
                 raise BadParameter("the body is not a JSON object with the parameters")
-            named.update(given)
+            named.update({name: self._converted(name, value) for name, value in given.items()})
         try:
             inspect.signature(self._function).bind(**named)
         except TypeError as problem:
@@ -126,7 +140,17 @@ def _encoded(value: Any) -> Tuple[str, bytes]:
         return "application/octet-stream", bytes(value)
     if isinstance(value, str):
         return "text/plain; charset=utf-8", value.encode()
-    return "application/json", json.dumps(value).encode()
+    return "application/json", json.dumps(value, default=_plain).encode()
+
+
+def _plain(value: Any) -> Any:
+    """Arrays and numbers of NumPy and PyTorch, as JSON knows them."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(
+        f"a result of type {type(value).__name__} is not JSON: return text, octets, numbers, lists"
+        " or dictionaries"
+    )
 
 
 # ---- ASGI
@@ -180,7 +204,7 @@ class Asgi:
         return future.result()
 
     async def _request(self, peer: "Peer", content: bytes) -> bool:
-        parts = urlsplit(peer.target)
+        path, _, query = peer.target.partition("?")  # `urlsplit` takes //a/b for a host
         prefix = peer.headers.get("x-forwarded-prefix", "")
         host, _, port = peer.headers.get("host", "localhost").partition(":")
         scope = {
@@ -189,9 +213,9 @@ class Asgi:
             "http_version": "1.1",
             "method": peer.method,
             "scheme": peer.headers.get("x-forwarded-proto", "http"),
-            "path": unquote(parts.path),
-            "raw_path": parts.path.encode(),
-            "query_string": parts.query.encode(),
+            "path": unquote(path),
+            "raw_path": path.encode(),
+            "query_string": query.encode(),
             "root_path": prefix,
             "headers": [
                 (n.encode("latin-1"), v.encode("latin-1")) for n, v in peer.headers.items()
@@ -258,6 +282,17 @@ class _AsgiReply:
 
 
 # ---- a web server
+
+
+def _leave_files(included: List[str]) -> None:
+    """Goes to a directory that has nothing but the included files: many servers offer the one
+    they are started in to their callers."""
+    root = os.getcwd()
+    os.chdir(tempfile.mkdtemp(prefix="web-", dir=root))
+    for each in included:
+        os.symlink(os.path.join(root, each), each)
+    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    os.environ["PYTHONPATH"] = os.pathsep.join(root if each == "." else each for each in paths)
 
 
 def _start_server(function: Callable[..., Any], port: int) -> None:

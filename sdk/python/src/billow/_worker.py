@@ -8,6 +8,7 @@ read: a pickle is a program.
 
 from __future__ import annotations
 
+import collections
 import faulthandler
 import hmac
 import importlib.metadata
@@ -20,17 +21,20 @@ import sys
 import threading
 import time
 import traceback
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
 
-from . import _lane
+from . import _lane, _output
 from ._errors import Error
 from ._http import Body, Buffer, BrokenAnswer, Stream, send_pieces
-from ._wire import ALIVE, Packed, frame, read_calls
+from ._wire import ALIVE, OUTPUT, Packed, frame, read_calls
 
 ALIVE_EVERY_S = 10.0
 WHOLE_WITHIN_S = 5.0  # an answer that takes longer begins before it is complete
 FLUSH_BYTES = 64 << 10
 FLUSH_S = 0.02
+PRINTED_MAX = 4096  # pieces of text that wait to be sent; more are only in the log
+LINGER_S = 0.5
+LINGER_PIECES_MAX = 64
 LOOK_S = 0.05  # how often a waiting connection checks whether its caller has gone
 
 REASONS = {200: "OK", 400: "Bad Request", 403: "Forbidden", 404: "Not Found", 409: "Conflict"}
@@ -75,6 +79,19 @@ class Peer:
         problem = {"title": REASONS.get(status, ""), "status": status, "detail": detail}
         self.respond(status, json.dumps(problem).encode(), "application/problem+json")
 
+    def close(self) -> None:
+        """Reads what is left first: with unread data, the system would reset the connection and
+        the other side lose the answer, such as a refusal."""
+        try:
+            self.sock.shutdown(socket.SHUT_WR)
+            self.sock.settimeout(LINGER_S)
+            for _ in range(LINGER_PIECES_MAX):
+                if not self.sock.recv(64 << 10):
+                    break
+        except OSError:
+            pass
+        self.sock.close()
+
     def has_gone(self) -> bool:
         try:
             return not self.sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
@@ -87,8 +104,12 @@ class Peer:
 class Answer:
     """The answer to one request of calls. Frames are joined while they are small and recent."""
 
-    def __init__(self, peer: Peer, count: int, head: bytes, shares: bool) -> None:
+    def __init__(
+        self, peer: Peer, count: int, head: bytes, shares: bool, prints: bool = False
+    ) -> None:
         self._peer = peer
+        self._printed: Deque[Tuple[int, str]] = collections.deque()
+        self.tell = self._print if prints else None
         self._lane: Optional[List[str]] = [] if shares else None
         self._head = head
         self._left = count
@@ -100,9 +121,28 @@ class Answer:
         self.cancelled = False
         self.done = threading.Event()
 
+    def _print(self, stream: int, text: str) -> None:
+        """Of user code, which may be interrupted at any point: others send it."""
+        if len(self._printed) < PRINTED_MAX:
+            self._printed.append((stream, text))
+        elif len(self._printed) == PRINTED_MAX:
+            self._printed.append((_output.ERR, "billow: more output is in the log\n"))
+
+    def _take_printed(self) -> None:
+        while self._printed:
+            stream, text = self._printed.popleft()
+            while self._printed and self._printed[0][0] == stream and len(text) < FLUSH_BYTES:
+                text += self._printed.popleft()[1]
+            data = f"{stream}{text}".encode("utf-8", "replace")
+            made = frame(OUTPUT, 0, 0.0, Packed(data))
+            assert isinstance(made, bytes)
+            self._pending.append(made)
+            self._size += len(made)
+
     def put(self, kind: int, index: int, seconds: float, packed: Packed) -> None:
         made = frame(kind, index, seconds, packed, self._lane)
         with self._lock:
+            self._take_printed()
             if isinstance(made, bytes):
                 self._pending.append(made)
                 self._size += len(made)
@@ -171,6 +211,7 @@ class Answer:
         try:
             if self.done.is_set():
                 return
+            self._take_printed()
             if alive:
                 made = frame(ALIVE, 0, 0.0, Packed(b""))
                 assert isinstance(made, bytes)
@@ -225,7 +266,7 @@ class Worker:
         except Exception:
             traceback.print_exc()
         finally:
-            peer.sock.close()
+            peer.close()
 
     def _answer(self, peer: Peer, body: Body) -> bool:
         if peer.method == "GET" and peer.target == "/.billow/health":
@@ -272,9 +313,9 @@ class Worker:
             peer.respond(200, b"", "application/octet-stream")
             return True
         own = _lane.identity()
-        answer = Answer(
-            peer, len(calls), head, bool(own) and peer.headers.get("x-billow-lane") == own
-        )
+        shares = bool(own) and peer.headers.get("x-billow-lane") == own
+        prints = "x-billow-output" in peer.headers
+        answer = Answer(peer, len(calls), head, shares, prints)
         self.executor.submit(calls, answer)
         self._watch(peer, answer)
         return not answer.cancelled
@@ -359,6 +400,7 @@ def main(arguments: List[str]) -> None:
     sys.path.insert(0, os.getcwd())
     if "" in sys.path:
         sys.path.remove("")
+    _output.tee()
     worker = Worker(arguments[1])
     signal.signal(signal.SIGTERM, end)
     if worker.about["kind"] != "web_server":
