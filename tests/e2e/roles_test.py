@@ -171,6 +171,25 @@ class OwnRoles(RolesTest):
             )
             self.assertEqual(answer.status, status, (project, role, answer))
 
+    def test_everybody_is_told_what_they_may_do(self):
+        """The dashboard and `billow top` go by this, not by the names of roles."""
+        self.user("opal", None, "", "operator")
+        self.user("vic", "pa", "viewer")
+        self.rig.ok("role", "create", "keeper", "--allow", "secrets.read,secrets.set")
+        self.user("kim", "pa", "keeper")
+        you = {u: self.ask(u, "GET", "/v1/status").json["you"] for u in ("opal", "vic", "kim")}
+        self.assertIn("nodes.drain", you["opal"]["permissions"])
+        self.assertNotIn("users.change", you["opal"]["permissions"])
+        self.assertEqual(you["vic"]["permissions"], [])
+        self.assertIn("jobs.read", you["vic"]["permissions_in"]["pa"])
+        self.assertNotIn("jobs.run", you["vic"]["permissions_in"]["pa"])
+        self.assertEqual(you["kim"]["permissions_in"], {"pa": ["secrets.read", "secrets.set"]})
+        # A read-only token of an admin may look, and change nothing.
+        token = self.rig.api("POST", "/v1/tokens", {"name": "ro", "scope": "read"}).json["token"]
+        looks = self.rig.api("GET", "/v1/status", token=token).json["you"]["permissions"]
+        self.assertIn("audit.read", looks)
+        self.assertNotIn("nodes.drain", looks)
+
     def test_the_operator_keeps_machines_running_and_sees_no_secret(self):
         self.user("otto", None, "", "operator")
         node = self.rig.json("nodes")["nodes"][0]["name"]
