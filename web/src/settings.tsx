@@ -92,7 +92,7 @@ const when = (t: Target) =>
   t.on
     .map((on) =>
       on === 'waits'
-        ? `waits for more than ${lasting(t.wait_s)}`
+        ? `waits for more than ${t.wait_s % 3600 ? lasting(t.wait_s) : `${t.wait_s / 3600} h`}`
         : on === 'budget'
           ? `budget passes ${t.budget_pct} %`
           : on === 'idle'
@@ -148,7 +148,7 @@ function Targets({ targets, changed }: { targets: Target[]; changed: () => void 
           {targets.map((t) => (
             <tr>
               <td>{vias[t.via]?.name ?? t.via}</td>
-              <td class="wrap any">{t.to}</td>
+              <td>{t.to}</td>
               <td class="wrap">{when(t)}</td>
               <td class="wrap">
                 {!t.confirmed ? (
@@ -197,10 +197,10 @@ function AddTarget({ mail, changed }: { mail: boolean; changed: () => void }) {
   const via = useSignal(mail ? 'email' : 'slack');
   const error = useSignal('');
   const once = useSignal('');
+  const round = useSignal(0); // each target begins with a new form
   const submit = async (event: Event) => {
     event.preventDefault();
-    const element = event.currentTarget as HTMLFormElement;
-    const form = new FormData(element);
+    const form = new FormData(event.currentTarget as HTMLFormElement);
     const text = (name: string) => String(form.get(name) ?? '').trim();
     try {
       const made = await post<{ secret?: string; via: string }>('/v1/notify', {
@@ -216,7 +216,7 @@ function AddTarget({ mail, changed }: { mail: boolean; changed: () => void }) {
       notify(
         made.via === 'email' ? 'A code was sent: confirm the address' : 'The target was added',
       );
-      element.reset();
+      round.value++;
       changed();
     } catch (e) {
       error.value = problem(e);
@@ -226,7 +226,7 @@ function AddTarget({ mail, changed }: { mail: boolean; changed: () => void }) {
   return (
     <section aria-label="Add a target">
       <h2>Add a target</h2>
-      <form class="grid-form" onSubmit={(e) => void submit(e)}>
+      <form key={round.value} class="grid-form" onSubmit={(e) => void submit(e)}>
         <label>
           By{' '}
           <select
