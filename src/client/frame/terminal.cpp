@@ -100,8 +100,8 @@ struct Interrupts {
   std::mutex mutex;
   std::vector<OnInterrupt::Entry*> entries;  // the newest last
   std::thread watcher;
+  std::shared_ptr<bool> over;  // of this watcher: nobody waits any more
   sigset_t before{};
-  bool over = false;
 };
 Interrupts& interrupts() {
   static auto* const one = new Interrupts;
@@ -121,12 +121,12 @@ bool interrupt_is_ignored() {
   return ::sigaction(SIGINT, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
 }
 
-void await_interrupt(Interrupts& all) {
+void await_interrupt(Interrupts& all, const std::shared_ptr<bool>& over) {
   const sigset_t set = only_interrupt();
   int number = 0;
   (void)::sigwait(&set, &number);
   const std::lock_guard lock(all.mutex);
-  if (all.over || all.entries.empty())
+  if (*over)
     return;
   if (::isatty(STDERR_FILENO) == 1)
     (void)write_all(STDERR_FILENO, "\r\x1b[K");  // a progress line, and the terminal's own "^C"
@@ -160,8 +160,8 @@ OnInterrupt::OnInterrupt(std::string sentence, std::function<void()> clean_up)
     return;
   const sigset_t set = only_interrupt();
   ::pthread_sigmask(SIG_BLOCK, &set, &all.before);
-  all.over = false;
-  all.watcher = std::thread([&all] { await_interrupt(all); });
+  all.over = std::make_shared<bool>(false);
+  all.watcher = std::thread([&all, over = all.over] { await_interrupt(all, over); });
 }
 
 OnInterrupt::~OnInterrupt() {
@@ -170,10 +170,11 @@ OnInterrupt::~OnInterrupt() {
     const std::lock_guard lock(all.mutex);
     if (std::erase(all.entries, entry_.get()) == 0 || !all.entries.empty())
       return;
-    all.over = true;
+    *all.over = true;
   }
+  // Its end is not waited for: the command goes on to hear signals itself.
   ::pthread_kill(all.watcher.native_handle(), SIGINT);
-  all.watcher.join();
+  all.watcher.detach();
   ::pthread_sigmask(SIG_SETMASK, &all.before, nullptr);
 }
 
