@@ -240,10 +240,6 @@ def fill_ended_jobs(data, count):
         )
         db.execute(
             f"""INSERT OR IGNORE INTO job_words
-            SELECT w.word, j.id FROM job_words w, jobs j WHERE w.job_id = {source} AND j.id >= {first}"""
-        )
-        db.execute(
-            f"""INSERT OR IGNORE INTO job_words
             SELECT 'sweep-' || (id - {first}), id FROM jobs WHERE id >= {first}"""
         )
         db.execute(f"UPDATE job_counts SET jobs = jobs + {count} WHERE state = 'succeeded'")
