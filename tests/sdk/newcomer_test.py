@@ -268,7 +268,7 @@ class Answers(ProjectTest):
     def test_prints_are_shown_where_they_are_wanted(self):
         path = self.write("noisy.py", self.OUTPUT)
         self.assertEqual(self.ok(path).stdout, "between\n", "not in a pipe")
-        done = self.ok(path, BILLOW_OUTPUT="1")
+        done = self.ok(path, BILLOW_SHOW_OUTPUT="1")
         self.assertEqual(
             done.stdout,
             "hello 1\ninner 1\nbetween\nhello 2\ninner 2\nitem 0\nitem 1\n",
@@ -293,7 +293,7 @@ class Answers(ProjectTest):
             child.wait(60)
         os.close(main)
         self.assertIn(b"hello 1", seen, "on a terminal")
-        self.assertEqual(self.ok(path, BILLOW_OUTPUT="0").stdout, "between\n")
+        self.assertEqual(self.ok(path, BILLOW_SHOW_OUTPUT="0").stdout, "between\n")
 
     def test_an_interrupted_data_set_continues(self):
         for i in range(12):
@@ -447,6 +447,13 @@ doubler = Doubler(2)
 
 
 @billow.function(max=1)
+def absent():
+    import no_such_package_here
+
+    return no_such_package_here
+
+
+@billow.function(max=1)
 def nested(x):
     return doubler.go.remote(x), doubler.go(x)
 
@@ -462,6 +469,21 @@ class Mistakes(ProjectTest):
         missing = alazy.with_options(python="/nonexistent/python3", start_timeout=30)
         with self.assertRaisesRegex(billow.DeployFailed, "/nonexistent/python3"):
             missing.remote(1)
+
+    def test_a_package_that_only_the_worker_misses(self):
+        with self.assertRaisesRegex(ModuleNotFoundError, "in the worker .*billow env save") as told:
+            absent.remote()
+        self.assertEqual(told.exception.name, "no_such_package_here")
+
+    def test_deleted_and_called_again(self):
+        self.assertEqual(Doubler(5).go.remote(1), 5)
+        pool = billow.pool_of(Doubler(5))
+        pool.delete()
+        self.assertEqual(Doubler(5).go.remote(1), 5)
+
+    def test_arguments_of_a_class_must_fit(self):
+        with self.assertRaisesRegex(TypeError, "BadEnter: too many positional arguments"):
+            BadEnter(3)
 
     def test_objects_inside_functions(self):
         self.assertEqual(doubler.go(4), 8)

@@ -54,6 +54,12 @@ KEY_SPREADS_S = 5.0  # until a gateway must know a new key
 HOPELESS_S = 30.0  # how long an endpoint that cannot serve is asked again
 
 
+REMEDY = (
+    "save this environment with `billow env save NAME` and pass env=NAME, or choose an image that"
+    " has the same versions"
+)
+
+
 class Place(NamedTuple):
     """Where a deployed function is called, and with what. It travels with nested functions."""
 
@@ -84,6 +90,8 @@ class Ended(NamedTuple):
 def raised(problem: Exception, text: str) -> Exception:
     """The exception as it is raised here, with the worker's traceback as its cause."""
     cause = RemoteTraceback(text) if text else None
+    if isinstance(problem, ModuleNotFoundError) and problem.name and problem.msg:
+        problem.msg += f" in the worker ({REMEDY})"
     # Not by the type's own __setattr__: exceptions that are frozen dataclasses refuse.
     BaseException.__setattr__(problem, "__cause__", cause)
     return problem

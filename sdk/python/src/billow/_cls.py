@@ -17,7 +17,7 @@ from typing import (
 )
 
 from ._deploy import Settings, settings_of
-from ._function import Callables, Function
+from ._function import Callables, Function, signature_of
 from ._load import marked
 from ._pool import Pool, pickled
 
@@ -97,6 +97,12 @@ class Instance(Generic[T]):
 
     def __init__(self, cls: Type[T], settings: Settings, given: Tuple[Any, ...], named: Any):
         self._cls = cls
+        signature = signature_of(cls)
+        if signature:
+            try:
+                signature.bind(*given, **named)
+            except TypeError as problem:
+                raise TypeError(f"{cls.__name__}: {problem}") from None
         methods = _methods(cls)
         suffix = ""
         if given or named:

@@ -98,6 +98,9 @@ class _Project:
         `__init__.py` is a package too."""
         if top in _OWN or top in sys.builtin_module_names:
             return {}
+        first = getattr(sys.modules.get(top), "__file__", None)
+        if first and not self._is_own(first):
+            return {}
         out: Dict[str, str] = {}
         for name in self._loaded.get(top, ()):
             file = getattr(sys.modules.get(name), "__file__", None)

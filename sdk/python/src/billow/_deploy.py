@@ -37,6 +37,7 @@ from ._pickle import SOURCE
 PROTOCOL = 1
 QUEUE_S = 24 * 3600
 NAME_MAX = 63
+ENDS_WITHIN_S = 60.0  # a deleted endpoint of the same name
 TOLD_AFTER_S = 3.0  # why a deployment is waiting
 LAUNCH = 'p=$0; [ -x "$p" ] || p=python3; exec "$p" -m billow._worker "$@"'
 # A chosen interpreter is used as it is; the caller's own may be missing on a node.
@@ -263,7 +264,15 @@ class Deployment:
         }
         if project:
             body["project"] = project
-        return self.client.post("/v1/endpoints", body)
+        deadline = time.monotonic() + ENDS_WITHIN_S
+        while True:
+            try:
+                return self.client.post("/v1/endpoints", body)
+            except ApiError as problem:
+                # Just after delete(): the workers of the old one are ending.
+                if "still ending" not in problem.message or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)
 
     def _await(self, document: Dict[str, Any]) -> Dict[str, Any]:
         """Until the revision that is starting serves, or has failed."""

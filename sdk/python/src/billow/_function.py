@@ -39,7 +39,7 @@ R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def _signature_of(function: Callable[..., Any]) -> Union[inspect.Signature, Literal[False]]:
+def signature_of(function: Callable[..., Any]) -> Union[inspect.Signature, Literal[False]]:
     try:
         return inspect.signature(function)
     except (TypeError, ValueError):  # of a function in C
@@ -91,7 +91,7 @@ class Callables(Generic[R]):
     def _args(self, given: Tuple[Any, ...], named: Dict[str, Any]) -> Args:
         """Arguments that do not fit are an error here, before they travel."""
         if self._signature is None:
-            self._signature = _signature_of(self._function)
+            self._signature = signature_of(self._function)
         if self._signature:
             try:
                 bound = self._method and not isinstance(self._function, staticmethod)

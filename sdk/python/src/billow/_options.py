@@ -53,8 +53,10 @@ ELSEWHERE = {
     "volume": "volumes",
     "max_batch_size": "max",
     "mounts": "include=[PATH, …]",
-    "serialized": "nothing: functions of notebooks and scripts are sent by value",
-    "enable_memory_snapshot": "nothing: idle workers are suspended with their memory",
+}
+NEEDLESS = {
+    "serialized": "functions are sent by value",
+    "enable_memory_snapshot": "idle workers are suspended with their memory",
 }
 CLOSENESS = ("switch", "rack", "zone", "region", "anywhere")
 
@@ -122,7 +124,7 @@ def _resources(options: Mapping[str, Any]) -> Dict[str, Any]:
     except (TypeError, ValueError):
         kind, _, count = str(gpus).partition(":")
         hint = "examples: 1, 8, 0.25"
-        if re.fullmatch(r"[A-Za-z][\w-]*", kind):  # "H100:2", as elsewhere
+        if re.fullmatch(r"[A-Z][A-Z0-9][\w-]*", kind):  # "H100:2", as elsewhere
             hint = f'write gpus={count if count.isdigit() else 1}, gpu_type="{kind}"'
         raise InvalidOption(f"gpus={gpus!r} is not a number", hint) from None
     if amount < 0:
@@ -355,7 +357,9 @@ def check_names(options: Iterable[str], known: AbstractSet[str]) -> None:
     said = []
     for each in unknown:
         near = difflib.get_close_matches(each, known, 1, 0.75)
-        if each in ELSEWHERE:
+        if each in NEEDLESS:
+            said.append(f"{each} is not needed: {NEEDLESS[each]}")
+        elif each in ELSEWHERE:
             said.append(f"instead of {each}, use {ELSEWHERE[each]}")
         elif near:
             said.append(f"instead of {each}, did you mean {near[0]}?")

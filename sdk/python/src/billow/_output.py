@@ -13,7 +13,7 @@ from typing import Any, Callable, Optional
 
 from . import _progress
 
-VARIABLE = "BILLOW_OUTPUT"
+VARIABLE = "BILLOW_SHOW_OUTPUT"
 OUT, ERR = 1, 2
 
 Tell = Callable[[int, str], None]
@@ -25,7 +25,7 @@ _chosen: Optional[bool] = None
 
 def show_output(wanted: Optional[bool] = True) -> None:
     """Whether what functions print in their workers is shown here. None is the default: on a
-    terminal and in a notebook, or as the variable BILLOW_OUTPUT says (0 or 1)."""
+    terminal and in a notebook, or as the variable BILLOW_SHOW_OUTPUT says (0 or 1)."""
     global _chosen
     _chosen = wanted
 

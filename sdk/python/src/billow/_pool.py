@@ -9,7 +9,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Dict, Iterable, Iterator, Optional, cast
 
-from ._caller import Caller, Outcome, Place, Request, new_id, parsed
+from ._caller import REMEDY, Caller, Outcome, Place, Request, new_id, parsed
 from ._client import Client, default_client, error_of
 from ._code import home_of, packages_of, revision_of
 from ._context import current_call, is_worker
@@ -327,10 +327,6 @@ def _compare(caller: Caller, deployment: Deployment) -> None:
         raise error_of(status, body, "the gateway")
     hello = parsed(body)
     caller.meets(str(hello.get("lane", "")))
-    remedy = (
-        "save this environment with `billow env save NAME` and pass env=NAME, or choose an image"
-        " that has the same versions"
-    )
     mine = platform.python_version()
     if str(hello["python"]).split(".")[:2] != mine.split(".")[:2]:
         raise VersionMismatch(
@@ -338,7 +334,7 @@ def _compare(caller: Caller, deployment: Deployment) -> None:
                 f"workers of {deployment.name} have Python"
                 f" {hello['python']} ({hello['executable']}), this process has {mine}"
             ),
-            remedy,
+            REMEDY,
         )
     wanted = packages_of(deployment.code)
     differing = [
@@ -352,13 +348,13 @@ def _compare(caller: Caller, deployment: Deployment) -> None:
         kind = VersionMismatch if missing else DeployFailed
         raise kind(
             f"workers of {deployment.name} cannot load the function{said}:\n{hello['trouble']}",
-            remedy if missing else "",
+            REMEDY if missing else "",
         )
     if differing:
         print(
             (
                 f"billow: workers of {deployment.name} have {'; '.join(differing)}. To make them"
-                f" equal, {remedy}."
+                f" equal, {REMEDY}."
             ),
             file=sys.stderr,
         )
