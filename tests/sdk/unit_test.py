@@ -10,7 +10,7 @@ import threading
 import unittest
 
 from sdk_rig import ROOT, billow  # noqa: F401
-from billow import _deploy, _files, _http, _jobs, _options, _wire
+from billow import _caller, _deploy, _files, _http, _jobs, _options, _wire
 from billow._errors import ConnectionFailed
 from billow._progress import Progress
 
@@ -415,6 +415,34 @@ class Wire(unittest.TestCase):
 
 
 class Http(unittest.TestCase):
+    def test_a_cancelled_request_keeps_its_socket_until_its_thread_closes_it(self):
+        server = socket.create_server(("127.0.0.1", 0))
+        address = _http.parse_address(f"http://127.0.0.1:{server.getsockname()[1]}", _http.Tls())
+        connection, request, ended = _http.Connection(address, 60.0), _caller.Request(), []
+
+        def ask():
+            try:
+                connection.request("GET", "/")
+            except OSError as problem:
+                ended.append(problem)
+
+        request.use(connection)
+        asking = threading.Thread(target=ask, daemon=True)
+        asking.start()
+        far, _ = server.accept()
+        far.recv(100)
+        request.cancel()
+        asking.join(30)
+        self.assertEqual(len(ended), 1, "the thread that waits is told")
+        # Otherwise the thread could come to wait for another connection with the same number.
+        self.assertGreaterEqual(connection._sock.fileno(), 0)
+        later = _http.Connection(address, 60.0)
+        request.use(later)
+        with self.assertRaises(OSError):
+            later.request("GET", "/")
+        for each in (connection, later, far, server):
+            each.close()
+
     def answer(self, data):
         here, there = socket.socketpair()
         there.sendall(data)

@@ -109,13 +109,13 @@ class Request:
         with self._lock:
             self._connection = connection
             if self.cancelled and connection is not None:
-                connection.close()
+                connection.abort()
 
     def cancel(self) -> None:
         with self._lock:
             self.cancelled = True
             if self._connection is not None:
-                self._connection.close()
+                self._connection.abort()
 
 
 class _Watch:

@@ -345,7 +345,7 @@ def function(target: Optional[Callable[..., Any]] = None, /, **options: Any) -> 
                   that a call runs at most once
     idle, keep    until an unused worker is suspended (2 min), and then stopped (1 h)
     include       files and directories that the worker needs beside its modules
-    python        the interpreter (default: this one, or `python3` in an image or environment)
+    python        the interpreter (default: this one, or `python3` where it is missing)
     """
 
     def decorate(wrapped: Callable[..., Any]) -> Function[Any]:

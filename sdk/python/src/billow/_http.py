@@ -394,12 +394,17 @@ class Connection:
         self.usable = True
         self.used = False
 
-    def close(self) -> None:
+    def abort(self) -> None:
+        """Ends it for a thread that uses it at the moment, which then closes it. Closing it here
+        would free its number for another connection, which that thread might wait for instead."""
         self.usable = False
         try:
             self._sock.shutdown(socket.SHUT_RDWR)
         except OSError:
             pass
+
+    def close(self) -> None:
+        self.abort()
         self._sock.close()
 
     def set_timeout(self, timeout: Optional[float]) -> None:
