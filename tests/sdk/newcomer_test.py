@@ -1,5 +1,5 @@
-"""What people who know Modal do first: several programs with one function, edited files, scripts and
-modules, notebooks that redefine things, output, interrupts."""
+"""What people who know Modal do first: several programs with one function, edited files, scripts
+and modules, notebooks that redefine things, output, interrupts."""
 import os
 import pty
 import select
@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 import unittest
 import urllib.error
 import urllib.request
@@ -304,12 +303,10 @@ class Answers(ProjectTest):
             import sys, time, billow
             @billow.function(max=1)
             def caption(data):
-                time.sleep(float(sys.argv[1]) if len(sys.argv) > 1 else 1.0)
+                time.sleep(0.5)
                 return len(data)
             print(caption.map_dataset("in/*.txt", "out", files_at_once=2)["done"])
-            """.replace(
-                "float(sys.argv[1]) if len(sys.argv) > 1 else 1.0", "0.5"
-            ),
+            """,
         )
         running = self.start(path)
         out = self.rig.file("out")

@@ -1,4 +1,4 @@
-"""`python -m billow deploy FILE [NAME …]`: deploys the functions, classes and endpoints of a module.
+"""`python -m billow deploy FILE [NAME …]`: deploys functions, classes and endpoints of a module.
 
 The module is imported under its own name, so they are the endpoints that programs get which import
 it. `python FILE` makes others: there the module is `__main__`, whose values exist only in that run.

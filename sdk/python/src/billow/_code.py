@@ -1,5 +1,5 @@
-"""What a function needs in a worker, by content: its project's modules, the versions of its packages,
-its included files, and the digest that names its revision.
+"""What a function needs in a worker, by content: its project's modules, the versions of its
+packages, its included files, and the digest that names its revision.
 
 All of it follows from the function alone, not from what else the calling process has imported:
 otherwise two programs that call the same function would replace each other's workers.

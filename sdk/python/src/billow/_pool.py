@@ -1,4 +1,4 @@
-"""What a function, class or web endpoint is deployed as: its code, its settings, and its workers."""
+"""What a function, class or web endpoint is deployed as: its code, its settings, its workers."""
 
 from __future__ import annotations
 
