@@ -100,7 +100,11 @@ TEST(Routes, WhatChangesSomethingNeedsAPermission) {
                                      "/v1/approvals/{id}",
                                      "/v1/tokens",
                                      "/v1/tokens/{id}",
-                                     "/v1/tokens/{id}/rotate"};
+                                     "/v1/tokens/{id}/rotate",
+                                     "/v1/notify",
+                                     "/v1/notify/{id}",
+                                     "/v1/notify/{id}/confirm",
+                                     "/v1/notify/{id}/test"};
   for (const RouteInfo& route : Api::routes()) {
     const bool person =
         route.need == Need::look || route.need == Need::work || route.need == Need::full;

@@ -248,9 +248,22 @@ TEST(Offers, OffersAreReplacedAndChecked) {
   EXPECT_EQ(w.asked(), "us-1a");
   MachineOffer wrong = offer("p5.48xlarge", "us-1a", 700);
   wrong.gpus = -1;
-  EXPECT_FALSE(w.run(SetOffers{pool, {wrong}}));
-  EXPECT_FALSE(w.run(SetOffers{
-      pool, std::vector<MachineOffer>(limits::pool_offers_max + 1, offer("p", "us-1a", 1))}));
+  EXPECT_FALSE(w.run(SetOffers{pool, {wrong}})) << "the older ones remain";
+  EXPECT_EQ(w.state().pools.at(pool).offers.size(), 1u);
+  EXPECT_TRUE(w.run(SetOffers{pool, {wrong, offer("p5.48xlarge", "us-1b", 700)}}));
+  ASSERT_EQ(w.state().pools.at(pool).offers.size(), 1u) << "one that is wrong is left out";
+  EXPECT_EQ(w.state().pools.at(pool).offers[0].zone, "us-1b");
+  // Too many: the dearest are left out.
+  std::vector<MachineOffer> many(limits::pool_offers_max, offer("p", "us-1a", 900));
+  many.insert(many.begin(), offer("dear", "us-1c", 1000));
+  many.push_back(offer("cheap", "us-1d", 100));
+  EXPECT_TRUE(w.run(SetOffers{pool, many}));
+  const std::vector<MachineOffer>& kept = w.state().pools.at(pool).offers;
+  ASSERT_EQ(kept.size(), limits::pool_offers_max);
+  EXPECT_EQ(kept.front().zone, "us-1d");
+  EXPECT_EQ(std::count_if(kept.begin(), kept.end(),
+                          [](const MachineOffer& each) { return each.zone == "us-1c"; }),
+            0);
   w.check_replay();
 }
 

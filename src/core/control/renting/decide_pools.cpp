@@ -314,6 +314,8 @@ Decision Decider::operator()(const SetOffers& c) {
     return Events{};
   std::vector<MachineOffer> offers = c.offers;
   std::erase_if(offers, [](const MachineOffer& offer) { return !check_machine_offer(offer); });
+  if (offers.empty() && !c.offers.empty())
+    return fail(Code::invalid, "none of the provider's offers can be used; the older ones remain");
   if (offers.size() > limits::pool_offers_max) {
     std::ranges::stable_sort(offers, {}, [&](const MachineOffer& offer) {
       return price_per_useful_gpu({.pool = &pool->second, .offer = &offer}, offer.gpus);
