@@ -258,17 +258,16 @@ Result<Joined> join_head(const Parsed& parsed,
                 "upgrade the head, or install its version of billow here");
   if (::rename(pending_key(dir).c_str(), (dir + "/credential").c_str()) != 0)
     return fail_errno(dir + "/credential", errno);
+  (void)::unlink((dir + "/certificate.pem").c_str());  // of the credential before
   BILLOW_TRY_VOID(write_joined(dir, joined, std::string(answer["authority"].str_or(""))));
   return joined;
 }
 
-// Sends a request that is signed with a key of this machine to the head that answers.
-Result<net::Response> ask_signed(const Joined& joined,
-                                 const std::string& dir,
-                                 const std::string& key_file,
-                                 net::ClientRequest request) {
-  const net::NodeCredential credential(key_file);
-  const auto tls = BILLOW_TRY(net::stored_tls(certificate_of(joined, dir)));
+// The answer of the first of them that answers.
+Result<net::Response> ask_heads(const Joined& joined,
+                                const net::NodeCredential& credential,
+                                const net::TlsClientOptions& tls,
+                                const net::ClientRequest& request) {
   Result<net::Response> answer = fail(Code::unavailable, "no head given");
   for (const std::string& one : split(joined.head, ',')) {
     const auto endpoint = net::parse_endpoint(trim(one));
@@ -286,6 +285,24 @@ Result<net::Response> ask_signed(const Joined& joined,
       break;
   }
   return answer;
+}
+
+// Sends a request that is signed with a key of this machine to the head that answers.
+Result<net::Response> ask_signed(const Joined& joined,
+                                 const std::string& dir,
+                                 const std::string& key_file,
+                                 net::ClientRequest request) {
+  const net::NodeCredential credential(key_file);
+  const auto tls = BILLOW_TRY(net::stored_tls(certificate_of(joined, dir)));
+  auto answer = ask_heads(joined, credential, tls, request);
+  if (answer || tls.cert_pem.empty() || !joined.client_cert.empty())
+    return answer;
+  // A certificate whose credential was revoked ends the handshake without a word: who shows none
+  // hears why.
+  auto without = tls;
+  without.cert_pem.clear();
+  without.key_pem.clear();
+  return ask_heads(joined, credential, without, request);
 }
 
 // Whether the head knows the credential that is kept here.
