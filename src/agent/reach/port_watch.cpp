@@ -119,7 +119,14 @@ PortHolder PortWatch::judge(TaskId task,
   if (all_own(task, port, inodes)) {
     port.strange_since = {};
     port.had_it = port.has_it = true;
+    port.ever_own.insert(inodes.begin(), inodes.end());
     return PortHolder::task;
+  }
+  // A process that is being killed has no descriptors any more, but its socket is still listed.
+  if (std::all_of(inodes.begin(), inodes.end(),
+                  [&](std::uint64_t inode) { return port.ever_own.contains(inode); })) {
+    port.strange_since = {};
+    return PortHolder::nobody;
   }
   if (port.strange_since.ns == 0)
     port.strange_since = now;

@@ -17,6 +17,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -80,8 +81,9 @@ class PortWatch {
     SteadyTime all_due;  // when all sockets of the machine must be checked again
     // The task's sockets at the last check: process and descriptor, by inode.
     std::map<std::uint64_t, std::pair<int, int>> own;
-    SteadyTime strange_since;  // since when a foreign socket is there; 0: none
-    SteadyTime astray_due;     // when to look where else the task listens
+    std::set<std::uint64_t> ever_own;  // inodes that were the task's
+    SteadyTime strange_since;          // since when a foreign socket is there; 0: none
+    SteadyTime astray_due;             // when to look where else the task listens
   };
   std::string where_instead(TaskId task,
                             const Port& port,

@@ -16,7 +16,7 @@ namespace {
 constexpr const char* vias = "email,slack,discord,ntfy,webhook,browser";
 constexpr OptionSpec choice_options[] = {
     {"on", 0, "A,B",
-     "what to be told of: ends, fails, waits, idle, budget (default: ends,waits,idle,budget)"},
+     "events to report: ends, fails, waits, idle, budget (default: ends,waits,idle,budget)"},
     {"wait", 0, "T", "a job counts as waiting after this time in the queue (default 1h)"},
     {"budget", 0, "PCT", "tell when a budget passes this percentage: 50, 80 (default) or 100"}};
 constexpr OptionSpec add_options[] = {
@@ -210,8 +210,8 @@ void add_notify_commands(CommandTable& table) {
        .details = "The address of a Slack or Discord webhook, of an ntfy topic or of a webhook is "
                   "a secret: it is typed or piped in, stored encrypted, and never shown again.\n"
                   "A mail address gets a code first, which `billow notify confirm` takes.\n"
-                  "Notices are about your own jobs and about budgets that you may see. An array is "
-                  "told once, when its last job has ended.",
+                  "Notices are about your own jobs and about budgets that you may see. An array "
+                  "sends one notice, when its last job has ended.",
        .options = {choice_options, add_options},
        .operands = Operands::some,
        .completes = Completes::choice,
@@ -223,7 +223,7 @@ void add_notify_commands(CommandTable& table) {
                    .run = notify_list,
                    .group = people_group});
   table.push_back({.name = "notify set",
-                   .summary = "change what a target is told of",
+                   .summary = "change which events a target gets",
                    .example = "billow notify set 1 --on fails,waits --wait 2h",
                    .run = notify_set,
                    .usage = "ID",

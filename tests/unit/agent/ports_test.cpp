@@ -76,12 +76,25 @@ TEST(PortWatch, SomebodyElseIsNamedByASecondLookOnly) {
   EXPECT_LE(net.watch.next()->ns, (net.now + milliseconds(30)).ns) << "which is not long in coming";
   net.own = {{7, 3}};  // its process had just been made
   EXPECT_EQ(net.look(), PortHolder::task);
+  net.sockets = {socket_at("0.0.0.0", 20001, 8)};  // it closed its own, and another came
   net.own = {};
   EXPECT_EQ(net.look(), PortHolder::nobody);
   net.now = net.now + milliseconds(40);
   const auto seen = net.watch.look(net.now);
   ASSERT_EQ(seen.size(), 1u);
   EXPECT_EQ(seen[0].holder, PortHolder::other);
+}
+
+// Killed for its memory, it lists no descriptors while the kernel frees what it had.
+TEST(PortWatch, ADyingProcessIsNotSomebodyElse) {
+  Net net;
+  net.sockets = {socket_at("127.0.0.1", 20001, 7)};
+  net.own = {{7, 3}};
+  EXPECT_EQ(net.look(), PortHolder::task);
+  net.own = {};
+  EXPECT_EQ(net.look(), PortHolder::nobody);
+  net.now = net.now + seconds(2);
+  EXPECT_EQ(net.look(), PortHolder::nobody);
 }
 
 TEST(PortWatch, TheSocketsThatCountAreThoseAConnectionComesTo) {

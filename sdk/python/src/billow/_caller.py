@@ -440,6 +440,7 @@ class _Run:
         on_item: Optional[Callable[[Any], None]],
     ) -> None:
         self._retries = caller.retries
+        self._name = caller.place.url.rstrip("/").rsplit("/", 1)[-1]
         self._outcomes: List[Optional[Outcome]] = [None] * len(ids)
         self._on_item = on_item
         self._streamed = False
@@ -498,9 +499,15 @@ class _Run:
                 hint = (
                     "retries=0: a call that may have begun is not sent again"
                     if limit == 0
-                    else "see `billow logs` of the endpoint: does the call kill its worker?"
+                    else (
+                        "does the call end its workers, for example by using too much memory"
+                        f" (mem=…)? `billow ps -a --name {self._name}` shows how they ended,"
+                        f" `billow logs {self._name}` what they printed"
+                    )
                 )
-                self._end(at, None, CallLost(f"the worker was lost: {why}", hint), 0.0, "")
+                count = self._losses[at]
+                text = f"the call lost {count} worker{'s' if count > 1 else ''}: {why}"
+                self._end(at, None, CallLost(text, hint), 0.0, "")
             else:
                 self.attempts[at] += 1
 

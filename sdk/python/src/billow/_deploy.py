@@ -144,7 +144,7 @@ class Deployment:
 
     def find_again(self) -> Place:
         """Where this version is now. If another process has deployed other code or options under
-        its name, this version continues under a name of its own: neither process runs the other's
+        its name, this version continues under another name: neither process runs the other's
         code, nor replaces the other's workers in turn."""
         document, revision, tree = self._current()
         if document is None:
