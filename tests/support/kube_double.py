@@ -310,11 +310,13 @@ class Pod:
                 pass
         while more := {p for p, parent in parents.items() if parent in doomed} - doomed:
             doomed |= more
-        for pid in doomed:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
+        # Nothing may see another one end, as when the kernel ends a container.
+        for how in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in doomed:
+                try:
+                    os.kill(pid, how)
+                except ProcessLookupError:
+                    pass
 
 
 class KubeDouble:

@@ -78,10 +78,15 @@ void by_signal_handler() {  // exit() from a handler, on a thread that may be wa
     usleep(200);
   }
 }
-void by_handler_that_calls() {  // the handler itself uses the driver, whatever it interrupted
+// The handler itself uses the driver, whatever it interrupted. The function is looked up before: a
+// handler that interrupts dlsym and is held there would keep the loader's lock.
+using Memset = CUresult (*)(CUdeviceptr, unsigned char, size_t);
+Memset fill_bytes;
+void by_handler_that_calls() {
+  fill_bytes = sim<Memset>("cuMemsetD8_v2");
   static std::atomic<int> handled{0};
   signal(SIGUSR1, [](int) {
-    cu("cuMemsetD8_v2", small_memory, static_cast<unsigned char>(2), size_t{64});
+    fill_bytes(small_memory, 2, 64);
     handled++;
   });
   const pthread_t self = pthread_self();
@@ -91,8 +96,11 @@ void by_handler_that_calls() {  // the handler itself uses the driver, whatever 
       usleep(3000);
     }
   });
-  while (handled.load() < 1)
-    cu("cuMemsetD8_v2", small_memory, static_cast<unsigned char>(1), size_t{64});
+  for (int calls = 0; handled.load() < 1; calls++)
+    if (calls < 50)
+      fill_bytes(small_memory, 1, 64);
+    else
+      usleep(100);
   sender.join();
 }
 void by_reset() {  // cudaDeviceReset, and a start from nothing
@@ -196,9 +204,10 @@ void set_up() {
 // Lets the held thread go a moment after the transition has begun: a transition that waits at the
 // gate would never return otherwise.
 void release_soon(int milliseconds) {
-  std::thread([milliseconds] {
+  const auto unpark = sim<void (*)()>("billow_sim_unpark");
+  std::thread([milliseconds, unpark] {
     usleep(static_cast<useconds_t>(milliseconds) * 1000);
-    sim<void (*)()>("billow_sim_unpark")();
+    unpark();
   }).detach();
 }
 
@@ -227,12 +236,13 @@ void hold_program(const Transition& t, long n) {
   say("ready");
   getchar();
   auto held = sim<int (*)()>("billow_sim_parked");
-  std::thread([held] {
+  const auto unpark = sim<void (*)()>("billow_sim_unpark");
+  std::thread([held, unpark] {
     for (int i = 0; i < 100 && !held(); i++)
       usleep(1000);
     say(held() ? "held" : "beyond");
     usleep(15000);
-    sim<void (*)()>("billow_sim_unpark")();
+    unpark();
   }).detach();
   sim<void (*)(int, long)>("billow_sim_park")(1, n);
   make(t);
