@@ -9,8 +9,18 @@ compile_tests
 step 'running the tests'
 report=$root/.dev/tests.xml
 failed=0
-(cd "$build" && ctest --output-on-failure --output-junit "$report" -j "${BILLOW_TEST_JOBS:-2}" "$@") || failed=1
-python3 "$root/tools/dev/test_summary.py" "$report" || failed=1
+alone=$root/.dev/tests-alone.xml
+rm -f "$report" "$alone"
+if ! (cd "$build" && ctest --output-on-failure --output-junit "$report" -j "${BILLOW_TEST_JOBS:-2}" "$@"); then
+  # A few failures are tried once more, alone: the summary names what fails only beside others.
+  if [ "$(wc -l <"$build/Testing/Temporary/LastTestsFailed.log")" -le 3 ]; then
+    step 'running what failed once more, alone'
+    (cd "$build" && ctest --rerun-failed --output-on-failure --output-junit "$alone" -j 1) || failed=1
+  else
+    failed=1
+  fi
+fi
+python3 "$root/tools/dev/test_summary.py" "$report" "$alone" || failed=1
 if [ $# -eq 0 ]; then
   . "$root/tools/dev/sanitize.inc"
   sanitize address quick || failed=1

@@ -93,6 +93,9 @@ export function Palette() {
   const at = useSignal(0);
   const endpoints = useSignal<string[]>([]);
   const found = useSignal<Item[]>([]);
+  const looking = useSignal(false);
+  // Enter was pressed before the head had answered: its first job is opened once it has.
+  const openFirst = useRef(false);
   useEffect(() => {
     box.current?.showModal();
     void has('/v1/endpoints').then((yes) => {
@@ -107,17 +110,27 @@ export function Palette() {
   }, []);
   useEffect(() => {
     found.value = [];
-    if (text.value.trim().length < 2) return;
+    openFirst.current = false;
+    looking.value = text.value.trim().length >= 2;
+    if (!looking.value) return;
+    let over = false;
+    const answer = (items: Item[]) => {
+      if (over) return;
+      looking.value = false;
+      found.value = items;
+      if (openFirst.current) run(items[0]);
+    };
     const timer = window.setTimeout(() => {
       const query = new URLSearchParams({ state: 'all', limit: '8', search: text.value });
       get<JobPage>(`/v1/jobs?${query}`).then(
-        (page) => {
-          found.value = page.jobs.map((j) => jobItem(rowOf(j)));
-        },
-        () => {},
+        (page) => answer(page.jobs.map((j) => jobItem(rowOf(j)))),
+        () => answer([]),
       );
     }, 150);
-    return () => window.clearTimeout(timer);
+    return () => {
+      over = true;
+      window.clearTimeout(timer);
+    };
   }, [text.value]);
   const close = () => {
     paletteOpen.value = false;
@@ -142,6 +155,7 @@ export function Palette() {
       event.preventDefault();
     } else if (event.key === 'Enter') {
       event.preventDefault();
+      if (items.length === 0) openFirst.current = looking.value;
       run(items[chosen]);
     }
   };
@@ -192,7 +206,7 @@ export function Palette() {
         ))}
         {items.length === 0 && (
           <li role="option" aria-selected="false" aria-disabled="true">
-            Nothing matches “{text.value}”
+            {looking.value ? 'Looking…' : `Nothing matches “${text.value}”`}
           </li>
         )}
       </ul>
