@@ -67,6 +67,27 @@ class Jobs(SdkTest):
         with self.assertRaisesRegex(billow.ApiError, "role big"):
             billow.group({"big": billow.role("true", gpus=64)})
 
+    def test_logs_of_all_members_of_a_group(self):
+        group = billow.group(
+            {
+                "main": billow.role("echo one; sleep 0.5; echo two"),
+                "side": billow.role("echo from $BILLOW_ROLE_INDEX", count=2),
+            }
+        )
+        follow = list(group.logs(follow=True))
+        expected = ["[main] one", "[main] two", "[side.0] from 0", "[side.1] from 1"]
+        self.assertEqual(sorted(follow), expected)
+        self.assertEqual(list(group.logs()), expected, "member by member")
+        self.assertEqual(list(group.logs(role="side")), expected[2:])
+        self.assertEqual(list(group.logs(role="side.1")), ["from 1"])
+        self.assertEqual(list(group.logs(rank=0)), ["one", "two"])
+        endless = billow.group(
+            {name: billow.role("while echo x; do sleep 0.01; done") for name in ("a", "b")}
+        )
+        first = next(iter(endless.logs(follow=True)))
+        self.assertIn(first, ("[a] x", "[b] x"), "left before its end")
+        endless.stop(force=True)
+
     def test_outputs(self):
         job = billow.submit(
             "mkdir -p results/deep && echo model > results/deep/m.pt && echo x > results/n",

@@ -338,7 +338,7 @@ class AsyncClient:
         return await in_thread(grid, command, client=self.client, **options)
 
     async def group(self, roles: Mapping[str, Any], **options: Any) -> Group:
-        """`billow.group`; the group can be awaited, and `alogs` follows one member."""
+        """`billow.group`; the group can be awaited, and `alogs` follows its members."""
         from ._group import group
 
         return await in_thread(group, roles, client=self.client, **options)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import queue
+import threading
 from dataclasses import dataclass, field
 from typing import Any, AsyncIterator, Dict, Iterator, List, Mapping, Optional, Union
 
@@ -75,15 +77,66 @@ class Group(Job):
         return names
 
     def logs(
-        self, follow: bool = False, rank: int = 0, role: Optional[str] = None
+        self, follow: bool = False, rank: Optional[int] = None, role: Optional[str] = None
     ) -> Iterator[str]:
-        """The lines of one member: by its name, such as "trainer" or "rollout.2", or its rank."""
-        if role is not None:
-            rank = self.members().index(self.members(role)[0])
-        return super().logs(follow, rank)
+        """The lines of all members, each behind its member's name: "[rollout.2] …". With `role`
+        those of one role, or of one member such as "rollout.2"; with `rank` those of one rank.
+        The lines of a single member have no name before them."""
+        if rank is not None:
+            return super().logs(follow, rank)
+        everyone = self.members()
+        chosen = [everyone.index(name) for name in self.members(role)]
+        if len(chosen) == 1:
+            return super().logs(follow, chosen[0])
+        return self._merged({r: everyone[r] for r in chosen}, follow)
+
+    def _merged(self, names: Mapping[int, str], follow: bool) -> Iterator[str]:
+        """Lines of several members: one after the other, or with `follow` as they come."""
+        one = super().logs
+        if not follow:
+            for rank, name in names.items():
+                for line in one(False, rank):
+                    yield f"[{name}] {line}"
+            return
+        # A thread per member; None is the end of one, an exception ends all.
+        lines: "queue.Queue[Union[str, None, Exception]]" = queue.Queue(1000)
+        over_now = threading.Event()
+
+        def put(item: Union[str, None, Exception]) -> bool:
+            while not over_now.is_set():
+                try:
+                    lines.put(item, timeout=0.2)
+                    return True
+                except queue.Full:
+                    pass
+            return False
+
+        def read(rank: int, name: str) -> None:
+            try:
+                for line in one(True, rank):
+                    if not put(f"[{name}] {line}"):
+                        return
+                put(None)
+            except Exception as problem:  # noqa: BLE001 - raised again by the reader
+                put(problem)
+
+        for rank, name in names.items():
+            threading.Thread(target=read, args=(rank, name), daemon=True).start()
+        left = len(names)
+        try:
+            while left:
+                item = lines.get()
+                if item is None:
+                    left -= 1
+                elif isinstance(item, Exception):
+                    raise item
+                else:
+                    yield item
+        finally:
+            over_now.set()
 
     def alogs(
-        self, follow: bool = False, rank: int = 0, role: Optional[str] = None
+        self, follow: bool = False, rank: Optional[int] = None, role: Optional[str] = None
     ) -> AsyncIterator[str]:
         """`logs` for asyncio."""
         return over(self.logs(follow, rank, role))
