@@ -66,6 +66,14 @@ double Balancer::together_rate(const Job& job) const {
   return std::min(1.0, job.together.per_ns() / job.alone.per_ns());
 }
 
+bool Balancer::easy_together() const {
+  return std::all_of(jobs_.begin(), jobs_.end(), [&](const Entry& e) {
+    const Job& job = e.second;
+    return !job.active || (job.alone.known() && job.together.known() &&
+                           together_rate(job) >= options_.easy * job.target);
+  });
+}
+
 // A job is active if it waits, works, or has just worked. Its promise is its share of the active
 // jobs' shares.
 void Balancer::find_active(std::int64_t now_ns) {
@@ -196,8 +204,13 @@ void Balancer::finish_measuring(std::int64_t now_ns) {
     rate.ns = rate.ns * options_.keep + ns;
     rate.launches = rate.launches * options_.keep + launches;
   }
+  // Measuring a job alone makes the others wait. While all have more than their promise, an error
+  // of the rates harms nobody.
+  const bool easy = easy_together();
   const auto later = [&](std::int64_t& at, std::int64_t& again) {
-    again = again ? std::min(again * 3 / 2, options_.again_most_ns) : options_.again_first_ns;
+    const std::int64_t longer = easy ? std::min(again * 3, options_.again_easy_ns)
+                                     : std::min(again * 3 / 2, options_.again_most_ns);
+    again = again ? longer : options_.again_first_ns;
     at = now_ns + again;
   };
   if (turn_)
