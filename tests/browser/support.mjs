@@ -14,18 +14,20 @@ export const axeSource = readFileSync(require.resolve('axe-core/axe.min.js'), 'u
 export const data = process.env.BILLOW_DATA;
 const binary = join(process.env.BILLOW_BIN, 'billow');
 export const shots = process.env.BILLOW_SHOTS || '';
+// In a job's environment, BILLOW_FILES is the digest of its files: commands must not pass it on.
+const { BILLOW_FILES: cwd, ...env } = process.env;
 
 export function billow(...args) {
   return execFileSync(binary, args.map(String), {
     encoding: 'utf8',
-    env: process.env,
-    cwd: process.env.BILLOW_FILES || undefined,
+    env,
+    cwd: cwd || undefined,
     maxBuffer: 64 << 20,
   });
 }
 export const json = (...args) => JSON.parse(billow(...args, '--json'));
 export function start(...args) {
-  return spawn(binary, args.map(String), { env: process.env, stdio: 'ignore' });
+  return spawn(binary, args.map(String), { env, stdio: 'ignore' });
 }
 export const submit = (...args) => {
   const at = args.indexOf('--');

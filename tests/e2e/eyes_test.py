@@ -895,6 +895,9 @@ class Browser(unittest.TestCase):
     def test_keyboard(self):
         self.run_script("keyboard.mjs", "8xH100", 300)
 
+    def test_endpoints(self):
+        self.run_script("endpoints.mjs", "8xH100", 300)
+
     def test_states(self):
         self.run_script("states.mjs", "8xH100", 420)
 
