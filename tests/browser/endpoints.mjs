@@ -1,4 +1,5 @@
-// The page of endpoints: a canary from its start to its end, and what keys use.
+// The page of endpoints: a canary from its start to its end, what keys use, asynchronous calls, and
+// what those see who may not change the endpoint.
 import {
   axe,
   billow,
@@ -8,7 +9,10 @@ import {
   launch,
   main,
   ok,
+  open,
   shot,
+  signInUrl,
+  submit,
   test,
   until,
 } from './support.mjs';
@@ -99,6 +103,63 @@ test('the use of keys is shown', async ({ page }) => {
   ok(!(await page.content()).includes(key), 'the key itself is not shown');
   await axe(page, 'an endpoint with keys');
   billow('delete', 'keyed');
+});
+
+test('asynchronous calls are listed, read and cancelled', async () => {
+  deploy('later', '--min', 1, '--access', 'open');
+  const headers = { Prefer: 'respond-async' };
+  const accepted = await request('later', 'list?secret=word', { headers });
+  equal(accepted.status, 202, 'it is a call');
+  const { page, context, trouble } = await open(browser);
+  await go(page, '/endpoints?name=later');
+  await page.click('article.endpoint summary:has-text("Asynchronous calls")');
+  const row = page.locator('tr:has-text("GET /list")');
+  await row.locator('.state:has-text("done")').waitFor();
+  ok(!(await page.content()).includes('secret=word'), 'the query is left out');
+  await row.locator('button:has-text("Show")').click();
+  await page.waitForSelector('section[aria-label="Answer"] pre:has-text("Error code: 404")');
+  await axe(page, 'an endpoint with calls');
+  await shot(page, 'calls');
+  await page.click('button:has-text("Close the answer")');
+
+  const holder = submit('--gpus', 8, '--', 'sleep', '300');
+  billow('deploy', 'starved', '--gpus', 8, '--min', 0, '--access', 'open', '--no-wait', '--', 'sh', '-c', SERVE); // prettier-ignore
+  await until(() => named('starved')?.url, 'an address');
+  equal((await request('starved', 'wait', { headers })).status, 202, 'accepted without a replica');
+  await go(page, '/endpoints?name=starved');
+  await page.click('article.endpoint summary:has-text("Asynchronous calls")');
+  await page.click('button[aria-label="Cancel GET /wait"]');
+  await page.click('dialog button:text-is("Cancel the call")');
+  await page.waitForSelector('tr:has-text("GET /wait") .state:has-text("cancelled")');
+
+  // Who may only look sees the calls, and no way to their answers.
+  billow('user', 'create', 'vera');
+  billow('project', 'member', 'default', 'vera', '--role', 'viewer');
+  const { token } = json('token', 'create', 'of-vera', '--user', 'vera');
+  const origin = new URL(await signInUrl()).origin;
+  equal(trouble, [], 'no errors in the console');
+  await context.clearCookies();
+  await page.goto(`${origin}/#/endpoints?name=later`);
+  await page.reload();
+  await page.fill('input[name=token]', token);
+  await page.click('button:has-text("Sign in")');
+  await page.click('article.endpoint summary:has-text("Asynchronous calls")');
+  await row.locator('.state:has-text("done")').waitFor();
+  equal(
+    await page.locator('article.endpoint button:not(.line button):not(.chart button)').count(),
+    0,
+    'nothing to press',
+  );
+  equal(await page.locator('button:has-text("Deploy")').count(), 0, 'nothing to deploy');
+  const told = await page.evaluate(() =>
+    fetch('/v1/endpoints/later/calls', { headers: { 'X-Billow-Request': '1' } }).then((r) =>
+      r.json(),
+    ),
+  );
+  equal(Object.keys(told.calls[0]).includes('id'), false, 'the id opens the answer');
+  for (const name of ['later', 'starved']) billow('delete', name);
+  billow('stop', '--force', '--wait', holder);
+  await context.close();
 });
 
 process.on('exit', () => {
