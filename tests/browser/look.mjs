@@ -44,36 +44,37 @@ const only = process.env.LOOK_AT?.split(',') ?? Object.keys(pages);
 
 mkdirSync(shots, { recursive: true });
 const browser = await launch();
-const pictures = Object.fromEntries(only.map((name) => [name, []]));
-const wide = [];
+const views = [];
 for (const dark of [false, true])
-  for (const [width, height] of sizes) {
-    const { page, context, trouble } = await open(browser, { width, height, dark, scale: 1 });
-    for (const name of only) {
-      await go(page, pages[name]);
-      await page.waitForLoadState('networkidle', { timeout: 2500 }).catch(() => {});
-      await page.waitForTimeout(500); // charts draw themselves when their figures are there
-      const over = await page.evaluate(
-        () => document.documentElement.scrollWidth - document.documentElement.clientWidth,
-      );
-      if (over > 0) wide.push(`${name} at ${width}: ${over} px too wide`);
-      pictures[name].push(
-        (await page.screenshot({ type: 'jpeg', quality: 80 })).toString('base64'),
-      );
-    }
-    if (trouble.length) console.log(`${width} ${dark ? 'dark' : 'light'}: ${trouble.join('\n')}`);
-    await context.close();
+  for (const [width, height] of sizes)
+    views.push({ width, ...(await open(browser, { width, height, dark, scale: 1 })) });
+const sheet = await browser.newPage({ viewport: { width: 1984, height: 1500 } });
+const row = (images) =>
+  `<div style="display:flex;gap:8px;margin:8px;align-items:flex-start">${images
+    .map((i) => `<img height="730" src="data:image/jpeg;base64,${i.toString('base64')}">`)
+    .join('')}</div>`;
+let wrong = 0;
+for (const name of only) {
+  await Promise.all(views.map(({ page }) => go(page, pages[name])));
+  await Promise.all(
+    views.map(({ page }) =>
+      page.waitForLoadState('networkidle', { timeout: 2500 }).catch(() => {}),
+    ),
+  );
+  await sheet.waitForTimeout(500); // charts draw themselves when their figures are there
+  const images = [];
+  for (const { page, width } of views) {
+    const over = await page.evaluate(
+      () => document.documentElement.scrollWidth - document.documentElement.clientWidth,
+    );
+    if (over > 0 && ++wrong) console.log(`${name} at ${width}: ${over} px wider than the window`);
+    images.push(await page.screenshot({ type: 'jpeg', quality: 80 }));
   }
-const sheet = await browser.newPage({ viewport: { width: 1840, height: 1500 } });
-for (const [name, images] of Object.entries(pictures)) {
-  const row = (list) =>
-    `<div style="display:flex;gap:8px;margin:8px;align-items:flex-start">${list
-      .map((i) => `<img height="730" src="data:image/jpeg;base64,${i}">`)
-      .join('')}</div>`;
   await sheet.setContent(
     `<body style="margin:0;background:#888">${row(images.slice(0, 3))}${row(images.slice(3))}`,
   );
-  await sheet.screenshot({ path: join(shots, `${name}.jpg`), type: 'jpeg', quality: 80 });
+  await sheet.screenshot({ path: join(shots, `${name}.png`) });
 }
-console.log(wide.join('\n') || 'no page is wider than its window');
+for (const { trouble } of views) for (const text of trouble) if (++wrong) console.log(text);
 await browser.close();
+process.exit(wrong ? 1 : 0);

@@ -334,7 +334,10 @@ def judge_pages(judge, options, Rig, poll):
         # The first quarter fills caches and charts.
         settled, last = max(heaps[: max(1, len(heaps) // 4)]), heaps[-1]
         judge.say(
-            f"memory of a tab over {memory['updates']:,} live updates",
+            (
+                f"memory of a tab over {memory['updates']:,} live updates in"
+                f" {memory['seconds']:.0f} s"
+            ),
             " ".join(f"{h:.1f}" for h in heaps) + " MB",
             "at most a tenth more than after a quarter of them",
             last <= settled * 1.1,
