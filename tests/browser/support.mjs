@@ -104,6 +104,30 @@ export async function go(page, hash) {
   }, hash);
   await page.waitForFunction((h) => location.hash === '#' + h, hash);
 }
+// The tasks of the main thread while something runs, in ms. CPU time: on a busy machine the wall
+// clock measures the machine. Both are given.
+export async function mainThread(browser, page, run) {
+  await browser.startTracing(page, {
+    categories: ['toplevel', 'disabled-by-default-devtools.timeline', 'devtools.timeline'],
+  });
+  await run();
+  const events = JSON.parse((await browser.stopTracing()).toString()).traceEvents;
+  const main = new Set(
+    events
+      .filter((e) => e.name === 'thread_name' && e.args.name === 'CrRendererMain')
+      .map((e) => `${e.pid}/${e.tid}`),
+  );
+  const tasks = events.filter(
+    (e) => e.ph === 'X' && /RunTask/.test(e.name) && main.has(`${e.pid}/${e.tid}`),
+  );
+  const over = (key) => tasks.filter((e) => e[key] > 50_000).map((e) => Math.round(e[key] / 1000));
+  return {
+    tasks: tasks.length,
+    cpu: over('tdur'),
+    wall: over('dur'),
+    longest: Math.max(0, ...tasks.map((e) => e.tdur / 1000)),
+  };
+}
 export async function shot(page, name) {
   if (!shots) return;
   mkdirSync(shots, { recursive: true });
