@@ -9,6 +9,7 @@
 #include "api/pages/live_logs.h"
 #include "api/sign_in/sign_ins.h"
 #include "base/crypto.h"
+#include "base/exposition.h"
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -254,6 +255,13 @@ const Route endpoint_routes[] = {
     {{Method::post, "/v1/endpoints/{name}/promote", Need::work,
       PermissionSet{endpoints_deploy, jobs_any}},
      endpoints::promote},
+    {{Method::get, "/v1/endpoints/{name}/calls", Need::look, jobs_read}, endpoints::calls},
+    {{Method::get, "/v1/endpoints/{name}/calls/{id}", Need::work,
+      PermissionSet{endpoints_deploy, jobs_any}},
+     endpoints::asynchronous_call},
+    {{Method::del, "/v1/endpoints/{name}/calls/{id}", Need::work,
+      PermissionSet{endpoints_deploy, jobs_any}},
+     endpoints::cancel_call},
     {{Method::post, "/v1/endpoints/{name}/keys", Need::work,
       PermissionSet{endpoints_deploy, jobs_any}, Adds::work},
      endpoints::add_key},
@@ -502,7 +510,7 @@ void Api::with_metrics(std::function<void(Result<std::string>)> fn) {
                                                   .exchange = nullptr,
                                                   .principal = std::move(everybody),
                                                   .parts = {}}),
-                      std::move(fn));
+                      MetricsFormat::prometheus, std::move(fn));
 }
 
 void Api::handle(std::shared_ptr<net::Exchange> exchange) {

@@ -13,6 +13,10 @@
 #include "net/http/http_server.h"
 #include "net/turns.h"
 
+namespace billow {
+enum class MetricsFormat;  // base/exposition.h
+}
+
 namespace billow::api {
 
 class SignIns;
@@ -280,6 +284,9 @@ void rollback(CallPtr call);
 void traffic(CallPtr call);
 void promote(CallPtr call);
 void remove(CallPtr call);
+void calls(CallPtr call);
+void asynchronous_call(CallPtr call);
+void cancel_call(CallPtr call);
 void add_key(CallPtr call);
 void remove_key(CallPtr call);
 void gateway(CallPtr call);
@@ -380,7 +387,7 @@ void openapi(CallPtr call);
 void routes(CallPtr call);
 void metrics(CallPtr call);
 // The text of /metrics, as this caller may see it.
-void with_metrics(CallPtr call, std::function<void(Result<std::string>)> fn);
+void with_metrics(CallPtr call, MetricsFormat format, std::function<void(Result<std::string>)> fn);
 }  // namespace admin
 namespace notify {
 void list(CallPtr call);

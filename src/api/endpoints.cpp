@@ -1,4 +1,7 @@
 // The routes of endpoints, and the connection of gateways to the head.
+#include <algorithm>
+#include <tuple>
+
 #include <fmt/format.h>
 
 #include "api/call.h"
@@ -266,6 +269,104 @@ void remove(CallPtr call) {
   if (!find_endpoint(call, true))
     return;
   call->execute(DeleteEndpoint{call->parts[0]}, 200, [](const std::vector<Event>&) {
+    return Json::object({{"ok", true}});
+  });
+}
+
+namespace {
+
+constexpr std::size_t calls_shown_max = 200;
+
+// Without its id, body and answer: the id alone opens the answer at the gateway. The query of the
+// address is left out too, as it may carry a secret.
+Json call_summary(const AsyncCall& c) {
+  Json out = Json::object({{"method", c.method},
+                           {"path", c.target.substr(0, c.target.find('?'))},
+                           {"state", enum_name(c.state)},
+                           {"made_at", format_utc(c.made_at)}});
+  if (c.ended_at)
+    out.set("ended_at", format_utc(c.ended_at));
+  if (c.status != 0)
+    out.set("status", c.status);
+  if (!c.reason.empty())
+    out.set("reason", c.reason);
+  return out;
+}
+
+// The call that the path names. Null: the call has been answered.
+const AsyncCall* find_call(const CallPtr& call) {
+  if (!find_endpoint(call, true))
+    return nullptr;
+  const auto& known = call->host.state().calls;
+  const auto found = known.find(call->parts[1]);
+  if (found != known.end() && found->second.endpoint == call->parts[0])
+    return &found->second;
+  call->fail({Code::not_found,
+              fmt::format("endpoint {} has no such call, or its answer is no longer stored",
+                          call->parts[0]),
+              "list the calls again"});
+  return nullptr;
+}
+
+}  // namespace
+
+// The newest asynchronous calls. Those who may change the endpoint also get their ids.
+void calls(CallPtr call) {
+  const Endpoint* e = find_endpoint(call, false);
+  if (!e)
+    return;
+  std::vector<const AsyncCall*> all;
+  std::size_t waiting = 0;
+  for (const auto& [id, one] : call->host.state().calls)
+    if (one.endpoint == e->name) {
+      all.push_back(&one);
+      waiting += one.state == CallState::waiting;
+    }
+  const std::size_t shown = std::min(all.size(), calls_shown_max);
+  std::partial_sort(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(shown), all.end(),
+                    [](const AsyncCall* a, const AsyncCall* b) {
+                      return std::tie(b->made_at, b->id) < std::tie(a->made_at, a->id);
+                    });
+  const bool opens =
+      may_act(*call, owner_of_endpoint(*e), Permission::endpoints_deploy).has_value();
+  Json list = Json::array();
+  for (std::size_t i = 0; i < shown; ++i) {
+    Json one = call_summary(*all[i]);
+    if (opens)
+      one.set("id", all[i]->id);
+    list.push(std::move(one));
+  }
+  call->reply_durable(200, Json::object({{"calls", std::move(list)},
+                                         {"waiting", waiting},
+                                         {"ended", all.size() - waiting},
+                                         {"left_off", all.size() - shown}}));
+}
+
+void asynchronous_call(CallPtr call) {
+  const AsyncCall* found = find_call(call);
+  if (!found)
+    return;
+  Json out = call_summary(*found);
+  out.set("id", found->id);
+  if (found->state == CallState::done) {
+    for (const auto& [name, value] : found->answer_headers)
+      if (lower(name) == "content-type")
+        out.set("answer_type", value);
+    out.set("answer", found->answer);
+  }
+  call->reply_durable(200, std::move(out));
+}
+
+void cancel_call(CallPtr call) {
+  const AsyncCall* found = find_call(call);
+  if (!found)
+    return;
+  EndCall command;
+  command.call.id = found->id;
+  command.call.endpoint = found->endpoint;
+  command.call.state = CallState::cancelled;
+  command.call.reason = fmt::format("cancelled by {}", call->principal.name);
+  call->execute(std::move(command), 200, [](const std::vector<Event>&) {
     return Json::object({{"ok", true}});
   });
 }

@@ -184,17 +184,12 @@ void add_head(Exposition& out, const Host& host) {
           "Time the oldest queued job has waited, in seconds; 0 if none waits.", "", oldest);
   out.add("billow_queue_gpus_wanted", "gauge", "GPUs requested by queued jobs.", "",
           static_cast<double>(wanted_milli) / 1000);
-  const Telemetry& t = host.telemetry();
-  out.add("billow_job_wait_seconds", "Time from submission to placement of a job.", t.wait);
-  out.add("billow_command_seconds", "Time to decide and plan one command.", t.command);
-  out.add("billow_journal_durable_seconds",
-          "Time from appending to the journal until the record is on disk.", t.durable);
   for (const JobState s :
        {JobState::succeeded, JobState::failed, JobState::stopped, JobState::lost})
     out.add("billow_jobs_ended_total", "counter",
             "Jobs that ended since the head started, by final state.",
             metric_label("state", enum_name(s)),
-            static_cast<double>(t.jobs_ended[static_cast<std::size_t>(s)]));
+            static_cast<double>(host.telemetry().jobs_ended[static_cast<std::size_t>(s)]));
   out.add("billow_journal_events_total", "counter", "Events written to the journal.", "",
           static_cast<double>(state.seq));
   out.add("billow_journal_queued_bytes", "gauge",
@@ -205,6 +200,18 @@ void add_head(Exposition& out, const Host& host) {
           host.journal().health() == StoreHealth::ok ? 0 : 1);
   out.add("billow_history_bytes", "gauge", "Disk space used by the history, in bytes.", "",
           static_cast<double>(host.history().bytes()));
+}
+
+// Exemplars name jobs and requests of all projects, so only those who see all of them get any.
+void add_latency(Exposition& out, const Call& call) {
+  const Telemetry& t = call.host.telemetry();
+  const bool all = call.may(Permission::jobs_read) && call.may(Permission::audit_read);
+  out.add("billow_job_wait_seconds", "Time from submission to placement of a job.", t.wait, {},
+          all ? "job" : nullptr);
+  out.add("billow_command_seconds", "Time to decide and plan one command.", t.command, {},
+          all ? "request_id" : nullptr);
+  out.add("billow_journal_durable_seconds",
+          "Time from appending to the journal until the record is on disk.", t.durable);
 }
 
 // Who holds the head's HTTP server, and what it has refused.
@@ -272,6 +279,10 @@ void add_endpoints(Exposition& out, const Call& call) {
     now("billow_endpoint_first_byte_seconds_p99",
         "Time to the first byte, 99th percentile since the gateway started, in seconds.",
         micro(f->first_byte_p99_us));
+    if (!f->first_byte.counts.empty())
+      out.add("billow_endpoint_first_byte_seconds",
+              "Time to the first byte since the gateway started, in seconds.", f->first_byte,
+              labels, "trace_id");
     now("billow_endpoint_held_seconds_p99",
         "Time requests waited for a replica, 99th percentile since the gateway started, in "
         "seconds.",
@@ -283,13 +294,14 @@ void add_endpoints(Exposition& out, const Call& call) {
 
 }  // namespace
 
-void with_metrics(CallPtr call, std::function<void(Result<std::string>)> fn) {
+void with_metrics(CallPtr call, MetricsFormat format, std::function<void(Result<std::string>)> fn) {
   const Status queued = call->host.workers().submit(
       [&queries = call->host.queries()] { return queries.usage({.by_project = true}); },
-      [call, fn](Result<std::vector<UsageRow>> rows) {
-        Exposition out;
+      [call, format, fn](Result<std::vector<UsageRow>> rows) {
+        Exposition out(format);
         add_fleet(out, *call);
         add_head(out, call->host);
+        add_latency(out, *call);
         add_server(out, call->host);
         add_money(out, *call);
         add_endpoints(out, *call);
@@ -311,12 +323,19 @@ void with_metrics(CallPtr call, std::function<void(Result<std::string>)> fn) {
     fn(pass(queued.error()));
 }
 
+// Prometheus asks for OpenMetrics first; curl and older scrapers get the text format.
 void metrics(CallPtr call) {
-  with_metrics(call, [call](Result<std::string> text) {
+  const bool open = call->request().headers.get("Accept").find("application/openmetrics-text") !=
+                    std::string_view::npos;
+  const auto format = open ? MetricsFormat::openmetrics : MetricsFormat::prometheus;
+  with_metrics(call, format, [call, open](Result<std::string> text) {
     if (!text)
       return call->fail(text.error());
     net::Response response;
-    response.headers = {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}};
+    response.headers = {
+        {"Content-Type", open ? "application/openmetrics-text; version=1.0.0; charset=utf-8"
+                              : "text/plain; version=0.0.4; charset=utf-8"},
+        {"Vary", "Accept"}};
     response.body = std::move(*text);
     net::compress_for(call->request(), response);
     call->exchange->respond(std::move(response));

@@ -7,6 +7,20 @@
 #include "base/append_format.h"
 
 namespace billow {
+namespace {
+
+// OpenMetrics allows 128 characters for the label and its value together.
+constexpr std::size_t exemplar_bytes_max = 100;
+
+// 1.0 and not 1, as Prometheus stores it: the series are the same in both formats.
+std::string bound_text(double bound) {
+  std::string out = fmt::format("{}", bound);
+  if (out.find('.') == std::string::npos)
+    out += ".0";
+  return out;
+}
+
+}  // namespace
 
 Exposition::Family& Exposition::family(const char* name, const char* type, const char* help) {
   for (Family& f : families_)
@@ -24,13 +38,41 @@ void Exposition::add(
   append_format(out, " {}\n", value);
 }
 
-void Exposition::add(const char* name, const char* help, const Histogram& histogram) {
+void Exposition::add(const char* name,
+                     const char* help,
+                     const Histogram& histogram,
+                     std::string_view labels,
+                     const char* exemplar) {
   std::string& out = family(name, "histogram", help).samples;
-  for (std::size_t i = 0; i < Histogram::bounds.size(); ++i)
-    append_format(out, "{}_bucket{{le=\"{}\"}} {}\n", name, Histogram::bounds[i],
+  const std::string_view comma = labels.empty() ? "" : ",";
+  for (std::size_t i = 0; i < Histogram::buckets; ++i) {
+    append_format(out, "{}_bucket{{{}{}le=\"{}\"}} {}", name, labels, comma,
+                  i < Histogram::bounds.size() ? bound_text(Histogram::bounds[i]) : "+Inf",
                   histogram.up_to(i));
-  append_format(out, "{0}_bucket{{le=\"+Inf\"}} {1}\n{0}_sum {2}\n{0}_count {1}\n", name,
-                histogram.count(), histogram.sum());
+    if (const Exemplar* one = histogram.exemplar(i); one && exemplar &&
+                                                     format_ == MetricsFormat::openmetrics &&
+                                                     one->of.size() <= exemplar_bytes_max)
+      append_format(out, " # {{{}}} {} {:.3f}", metric_label(exemplar, one->of), one->seconds,
+                    static_cast<double>(one->at.ns) / 1e9);
+    out += '\n';
+  }
+  const std::string all = labels.empty() ? std::string() : fmt::format("{{{}}}", labels);
+  append_format(out, "{0}_sum{1} {2}\n{0}_count{1} {3}\n", name, all, histogram.sum,
+                histogram.count());
+}
+
+// In OpenMetrics a counter's family has its name without _total. The counters of dcgm-exporter have
+// no such end, and are of unknown type there.
+void Exposition::append_head(std::string& out, const Family& f) const {
+  std::string_view name = f.name, type = f.type;
+  if (format_ == MetricsFormat::openmetrics && type == "counter") {
+    constexpr std::string_view total = "_total";
+    if (name.ends_with(total))
+      name.remove_suffix(total.size());
+    else
+      type = "unknown";
+  }
+  append_format(out, "# HELP {} {}\n# TYPE {} {}\n", name, f.help, name, type);
 }
 
 std::string Exposition::text() const {
@@ -40,9 +82,11 @@ std::string Exposition::text() const {
     bytes += f.samples.size() + 160;
   out.reserve(bytes);
   for (const Family& f : families_) {
-    append_format(out, "# HELP {} {}\n# TYPE {} {}\n", f.name, f.help, f.name, f.type);
+    append_head(out, f);
     out += f.samples;
   }
+  if (format_ == MetricsFormat::openmetrics)
+    out += "# EOF\n";
   return out;
 }
 

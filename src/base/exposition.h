@@ -1,4 +1,5 @@
-// Metrics in the text format that Prometheus reads (0.0.4).
+// Metrics in the text format that Prometheus reads (0.0.4), or as OpenMetrics 1.0, which has
+// exemplars: a bucket of a histogram names one of the traces, jobs or requests it counts.
 #pragma once
 
 #include <string>
@@ -9,13 +10,21 @@
 
 namespace billow {
 
+enum class MetricsFormat { prometheus, openmetrics };
+
 class Exposition {
  public:
+  explicit Exposition(MetricsFormat format = MetricsFormat::prometheus) : format_(format) {}
   // Families are written in the order of their first sample. `labels` is written as given: make it
   // with metric_label().
   void add(
       const char* name, const char* type, const char* help, std::string_view labels, double value);
-  void add(const char* name, const char* help, const Histogram& histogram);
+  // `exemplar`: the label for the names in the histogram, as trace_id; null: without them.
+  void add(const char* name,
+           const char* help,
+           const Histogram& histogram,
+           std::string_view labels = {},
+           const char* exemplar = nullptr);
   std::string text() const;
 
  private:
@@ -26,6 +35,8 @@ class Exposition {
     std::string samples;
   };
   Family& family(const char* name, const char* type, const char* help);
+  void append_head(std::string& out, const Family& family) const;
+  MetricsFormat format_;
   std::vector<Family> families_;
 };
 

@@ -109,6 +109,7 @@ class LiveEndpoint {
   Autoscaler scaler{ScalePolicy{}};
   EndpointFigures totals;  // its counters
   Histogram first_byte, held_time, wake_time, start_time;
+  billow::Histogram answers;  // first_byte for /metrics, with traces as exemplars
   void close();
 
  private:

@@ -510,7 +510,11 @@ void Gateway::over(Front& front, End end) {
     judge_replica(*endpoint, ticket, end, now);
   }
   if (ticket.first_byte.ns != 0) {
-    endpoint->first_byte.add(ticket.first_byte - ticket.arrived);
+    const Duration took = ticket.first_byte - ticket.arrived;
+    endpoint->first_byte.add(took);
+    // Only a sampled trace can be looked up.
+    endpoint->answers.add(took, ticket.trace.sampled ? trace_id_text(ticket.trace) : std::string(),
+                          system_clock().wall());
     endpoint->held_time.add(ticket.given - ticket.arrived);
   }
   endpoint->totals.tokens_in += usage.in;

@@ -118,10 +118,11 @@ struct Family {
     }
   }
 
-  // Of histograms the exposition has counts up to each bound; OTLP wants those between bounds.
-  void add_histogram(const Times& times, std::vector<std::string>& items) const {
+  // Of histograms the exposition has counts up to each bound; OTLP wants those between bounds. Each
+  // series ends with its _count.
+  void add_histograms(const Times& times, std::vector<std::string>& items) const {
     std::string bounds, counts;
-    std::uint64_t before = 0, total = 0;
+    std::uint64_t before = 0;
     double sum = 0;
     for (const Sample& sample : samples) {
       const auto count = static_cast<std::uint64_t>(sample.value);
@@ -134,18 +135,23 @@ struct Family {
       } else if (sample.name.ends_with("_sum")) {
         sum = sample.value;
       } else {
-        total = count;
+        std::string item = head();
+        append_format(item, ",\"histogram\":{{\"aggregationTemporality\":{},\"dataPoints\":[{{",
+                      cumulative);
+        append_attributes(item, sample);
+        append_format(item,
+                      ",\"startTimeUnixNano\":\"{}\",\"timeUnixNano\":\"{}\","
+                      "\"count\":\"{}\",\"sum\":",
+                      times.began, times.now, count);
+        append_number(item, sum);
+        append_format(item, ",\"bucketCounts\":[{}],\"explicitBounds\":[{}]}}]}}}}", counts,
+                      bounds);
+        items.push_back(std::move(item));
+        bounds.clear();
+        counts.clear();
+        before = 0;
       }
     }
-    std::string item = head();
-    append_format(item,
-                  ",\"histogram\":{{\"aggregationTemporality\":{},\"dataPoints\":[{{"
-                  "\"attributes\":[],\"startTimeUnixNano\":\"{}\",\"timeUnixNano\":\"{}\","
-                  "\"count\":\"{}\",\"sum\":",
-                  cumulative, times.began, times.now, total);
-    append_number(item, sum);
-    append_format(item, ",\"bucketCounts\":[{}],\"explicitBounds\":[{}]}}]}}}}", counts, bounds);
-    items.push_back(std::move(item));
   }
 };
 
@@ -221,7 +227,7 @@ std::vector<std::string> otlp_metrics(std::string_view exposition, WallTime bega
     if (family.samples.empty())
       return;
     if (family.type == "histogram")
-      family.add_histogram(times, items);
+      family.add_histograms(times, items);
     else
       family.add_numbers(times, items);
     family.samples.clear();

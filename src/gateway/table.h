@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/histogram.h"
 #include "base/json.h"
 #include "core/model/event.h"
 
@@ -318,6 +319,7 @@ struct EndpointFigures {
                 not_mirrored = 0;          // copies sent to a canary, and those it had no time for
   std::uint64_t limited = 0;               // requests refused because of a limit of their key
   std::vector<RevisionFigures> revisions;  // the serving one and the canary, if there is one
+  billow::Histogram first_byte;            // since the gateway started, with traces as exemplars
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("name", s.name);
@@ -347,6 +349,7 @@ struct EndpointFigures {
     v("not_mirrored", s.not_mirrored);
     v("limited", s.limited);
     v("revisions", s.revisions);
+    v("first_byte", s.first_byte);
   }
 };
 struct Figures {

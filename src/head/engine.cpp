@@ -145,7 +145,8 @@ void Engine::measure(const control::Step& step) {
   for (const Event& event : step.events) {
     const auto* placed = get_if<JobPlaced>(&event.body);
     if (const Job* job = placed ? core_.state().find_job(placed->job) : nullptr)
-      telemetry_.wait.add(event.at - std::max(job->submitted_at, job->not_before));
+      telemetry_.wait.add(event.at - std::max(job->submitted_at, job->not_before),
+                          std::to_string(job->id.value), event.at);
   }
   for (const auto& finished : step.jobs)
     ++telemetry_.jobs_ended[static_cast<std::size_t>(finished.job.state)];
@@ -300,7 +301,7 @@ void Engine::execute_with_rows(const Command& command,
   if (changed || (wake && wake <= now()))
     plan();
   if (changed)
-    telemetry_.command.add(options_.clock->steady() - began);
+    telemetry_.command.add(options_.clock->steady() - began, cause.request_id, now());
   if (done)
     when_durable([done = std::move(done), events = std::move(events)]() mutable {
       done(std::move(events));

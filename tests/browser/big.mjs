@@ -2,7 +2,17 @@
 // bench eyes` checks. The head at BILLOW_DATA has the fleet and the jobs already; while this
 // measures, jobs come and go.
 import { gzipSync } from 'node:zlib';
-import { firstFiles, go, launch, open, shot, submit, billow, until } from './support.mjs';
+import {
+  firstFiles,
+  go,
+  launch,
+  mainThread,
+  open,
+  shot,
+  submit,
+  billow,
+  until,
+} from './support.mjs';
 
 const seconds = Number(process.env.SECONDS_EACH || 12);
 const browser = await launch();
@@ -17,30 +27,6 @@ let updates = 0;
 cdp.on('Network.eventSourceMessageReceived', () => {
   updates++;
 });
-// CPU time of the main thread: on a busy machine the wall clock measures the machine. Both are
-// printed.
-async function traced(run) {
-  await browser.startTracing(page, {
-    categories: ['toplevel', 'disabled-by-default-devtools.timeline', 'devtools.timeline'],
-  });
-  await run();
-  const events = JSON.parse((await browser.stopTracing()).toString()).traceEvents;
-  const main = new Set(
-    events
-      .filter((e) => e.name === 'thread_name' && e.args.name === 'CrRendererMain')
-      .map((e) => `${e.pid}/${e.tid}`),
-  );
-  const tasks = events.filter(
-    (e) => e.ph === 'X' && /RunTask/.test(e.name) && main.has(`${e.pid}/${e.tid}`),
-  );
-  const over = (key) => tasks.filter((e) => e[key] > 50_000).map((e) => Math.round(e[key] / 1000));
-  return {
-    tasks: tasks.length,
-    cpu: over('tdur'),
-    wall: over('dur'),
-    longest: Math.max(0, ...tasks.map((e) => e.tdur / 1000)),
-  };
-}
 const metric = async (name) =>
   (await cdp.send('Performance.getMetrics')).metrics.find((m) => m.name === name).value;
 const out = { pages: {}, trouble };
@@ -62,7 +48,7 @@ for (const path of ['/', '/jobs', '/nodes', '/costs']) {
   updates = 0;
   const script = await metric('ScriptDuration'),
     task = await metric('TaskDuration');
-  const seen = await traced(async () => {
+  const seen = await mainThread(browser, page, async () => {
     const until_ms = Date.now() + seconds * 1000;
     while (Date.now() < until_ms) {
       const id = submit('--gpus', 64, '--name', 'churn', '--', 'true');
@@ -87,7 +73,7 @@ for (const path of ['/', '/jobs', '/nodes', '/costs']) {
 await go(page, '/jobs');
 await page.waitForSelector('.vrow');
 out.jobs = Number((await page.locator('h1 small').innerText()).replace(/\D/g, ''));
-const searched = await traced(async () => {
+const searched = await mainThread(browser, page, async () => {
   for (const word of ['c', 'ch', 'chu', '']) {
     await page.fill('main input[type=search]', word);
     await page.waitForTimeout(300);

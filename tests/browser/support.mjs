@@ -14,18 +14,20 @@ export const axeSource = readFileSync(require.resolve('axe-core/axe.min.js'), 'u
 export const data = process.env.BILLOW_DATA;
 const binary = join(process.env.BILLOW_BIN, 'billow');
 export const shots = process.env.BILLOW_SHOTS || '';
+// In a job's environment, BILLOW_FILES is the digest of its files: commands must not pass it on.
+const { BILLOW_FILES: cwd, ...env } = process.env;
 
 export function billow(...args) {
   return execFileSync(binary, args.map(String), {
     encoding: 'utf8',
-    env: process.env,
-    cwd: process.env.BILLOW_FILES || undefined,
+    env,
+    cwd: cwd || undefined,
     maxBuffer: 64 << 20,
   });
 }
 export const json = (...args) => JSON.parse(billow(...args, '--json'));
 export function start(...args) {
-  return spawn(binary, args.map(String), { env: process.env, stdio: 'ignore' });
+  return spawn(binary, args.map(String), { env, stdio: 'ignore' });
 }
 export const submit = (...args) => {
   const at = args.indexOf('--');
@@ -101,6 +103,30 @@ export async function go(page, hash) {
     location.hash = h;
   }, hash);
   await page.waitForFunction((h) => location.hash === '#' + h, hash);
+}
+// The tasks of the main thread while something runs, in ms. CPU time: on a busy machine the wall
+// clock measures the machine. Both are given.
+export async function mainThread(browser, page, run) {
+  await browser.startTracing(page, {
+    categories: ['toplevel', 'disabled-by-default-devtools.timeline', 'devtools.timeline'],
+  });
+  await run();
+  const events = JSON.parse((await browser.stopTracing()).toString()).traceEvents;
+  const main = new Set(
+    events
+      .filter((e) => e.name === 'thread_name' && e.args.name === 'CrRendererMain')
+      .map((e) => `${e.pid}/${e.tid}`),
+  );
+  const tasks = events.filter(
+    (e) => e.ph === 'X' && /RunTask/.test(e.name) && main.has(`${e.pid}/${e.tid}`),
+  );
+  const over = (key) => tasks.filter((e) => e[key] > 50_000).map((e) => Math.round(e[key] / 1000));
+  return {
+    tasks: tasks.length,
+    cpu: over('tdur'),
+    wall: over('dur'),
+    longest: Math.max(0, ...tasks.map((e) => e.tdur / 1000)),
+  };
 }
 export async function shot(page, name) {
   if (!shots) return;

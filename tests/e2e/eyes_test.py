@@ -447,8 +447,12 @@ class Pages(OneHead):
             "figures of the other card alone",
             60,
         )
-        card = self.get("/v1/nodes")["nodes"][0]["gpus"][1]
-        self.assertIsNone(card["power_w"])
+        # A card without a reading yet has no such member; one that does not answer has null.
+        poll(
+            lambda: self.get("/v1/nodes")["nodes"][0]["gpus"][1].get("power_w", "none") is None,
+            "a lost card whose power is not known",
+            30,
+        )
         gpus = self.get("/v1/status")["gpus"]
         self.assertEqual((gpus["free"], gpus["lost"]), (1, 1), gpus)
         write(os.path.join(rig.data, "agent/sim/faults"), "")
@@ -537,6 +541,43 @@ class Pages(OneHead):
 
 
 class Prometheus(unittest.TestCase):
+    def start_prometheus(self, rig, *options):
+        """Prometheus with prometheus.yml of the rig, and a function that asks it."""
+        probe = __import__("socket").socket()
+        probe.bind(("127.0.0.1", 0))
+        free = probe.getsockname()[1]
+        probe.close()
+        prometheus = subprocess.Popen(
+            [
+                "prometheus",
+                "--config.file",
+                rig.file("prometheus.yml"),
+                "--storage.tsdb.path",
+                rig.file("tsdb"),
+                "--web.listen-address",
+                f"127.0.0.1:{free}",
+                *options,
+            ],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        rig.started.append(prometheus)
+
+        def ask(path, *parameters):
+            done = subprocess.run(
+                [
+                    "curl",
+                    "-sf",
+                    *(part for p in parameters for part in ("--data-urlencode", p)),
+                    f"http://127.0.0.1:{free}/api/v1/{path}",
+                ],
+                capture_output=True,
+                check=False,
+            )
+            return json.loads(done.stdout)["data"] if done.returncode == 0 and done.stdout else {}
+
+        return prometheus, ask
+
     def test_rules_hold(self):
         folder = os.path.join(SOURCE, "packaging/prometheus")
         for args in (["check", "rules", "billow.rules.yml"], ["test", "rules", "billow.test.yml"]):
@@ -598,6 +639,80 @@ class Prometheus(unittest.TestCase):
                 ],
                 [],
             )
+        finally:
+            rig.close()
+
+    def test_exemplars_lead_to_traces_jobs_and_requests(self):
+        rig = Rig(sim="1xH100")
+        try:
+            # fmt: off
+            rig.ok(
+                "deploy", "files", "--gpus", 0, "--min", 1, "--access", "open", "--",
+                "sh", "-c", "exec python3 -m http.server --bind 127.0.0.1 $PORT", timeout=120,
+            )
+            # fmt: on
+            url = rig.json("endpoints")["endpoints"][0]["url"]
+            traces = {flag: os.urandom(16).hex() for flag in ("01", "00")}
+            for flag, trace in traces.items():
+                traced = {"traceparent": f"00-{trace}-{os.urandom(8).hex()}-{flag}"}
+                with urllib.request.urlopen(
+                    urllib.request.Request(url, headers=traced), timeout=60
+                ) as answer:
+                    self.assertEqual(answer.status, 200)
+            job = rig.submit("--", "true")
+            rig.wait_for(job, "succeeded")
+            token = rig.api("POST", "/v1/tokens", {"name": "prom", "scope": "read"}).json["token"]
+            write(rig.file("token"), token)
+            host, port = rig.address()
+            target = {
+                "job_name": "billow",
+                "authorization": {"credentials_file": rig.file("token")},
+                "static_configs": [{"targets": [f"{host}:{port}"]}],
+            }
+            config = {"global": {"scrape_interval": "1s"}, "scrape_configs": [target]}
+            write(rig.file("prometheus.yml"), json.dumps(config))
+            _, ask = self.start_prometheus(rig, "--enable-feature=exemplar-storage")
+
+            def named(family):
+                window = (f"start={time.time() - 600}", f"end={time.time() + 60}")
+                return {
+                    tuple(e["labels"].items())
+                    for series in ask("query_exemplars", f"query={family}_bucket", *window) or []
+                    for e in series["exemplars"]
+                }
+
+            poll(
+                lambda: (("trace_id", traces["01"]),)
+                in named("billow_endpoint_first_byte_seconds"),
+                "the trace of a request",
+                60,
+            )
+            self.assertNotIn(
+                (("trace_id", traces["00"]),),
+                named("billow_endpoint_first_byte_seconds"),
+                "a trace that nobody records leads nowhere",
+            )
+            poll(lambda: (("job", str(job)),) in named("billow_job_wait_seconds"), "the job", 60)
+
+            def scrape(who, accept="application/openmetrics-text;version=1.0.0"):
+                return rig.api("GET", "/metrics", token=who, headers={"Accept": accept})
+
+            answer = scrape(token)
+            self.assertIn("application/openmetrics-text", answer.headers["content-type"])
+            text = answer.body.decode()
+            self.assertTrue(text.endswith("\n# EOF\n"))
+            self.assertIn("# TYPE billow_jobs_ended counter\nbillow_jobs_ended_total{", text)
+            self.assertIn(f'# {{job="{job}"}} ', text)
+            request = re.search(r'# \{request_id="([^"]+)"\}', text).group(1)
+            events = rig.api("GET", "/v1/events?limit=1000").json["events"]
+            self.assertIn(request, [e["request_id"] for e in events], "the journal has it")
+            # Others get no exemplars that name jobs and requests of all projects, and whoever
+            # does not ask for OpenMetrics gets none at all.
+            rig.ok("user", "create", "eve")
+            self.assertNotIn("# {", scrape(rig.token_for("eve", scope="read")).body.decode())
+            plain = scrape(token, "*/*")
+            self.assertIn("text/plain", plain.headers["content-type"])
+            self.assertNotIn("# {", plain.body.decode())
         finally:
             rig.close()
 
@@ -721,42 +836,10 @@ class Prometheus(unittest.TestCase):
                     }
                 ),
             )
-            probe = __import__("socket").socket()
-            probe.bind(("127.0.0.1", 0))
-            free = probe.getsockname()[1]
-            probe.close()
-            prometheus = subprocess.Popen(
-                [
-                    "prometheus",
-                    "--config.file",
-                    rig.file("prometheus.yml"),
-                    "--storage.tsdb.path",
-                    rig.file("tsdb"),
-                    "--web.listen-address",
-                    f"127.0.0.1:{free}",
-                ],
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            )
-            rig.started.append(prometheus)
+            prometheus, ask = self.start_prometheus(rig)
 
             def query(expression):
-                done = subprocess.run(
-                    [
-                        "curl",
-                        "-sf",
-                        "--data-urlencode",
-                        f"query={expression}",
-                        f"http://127.0.0.1:{free}/api/v1/query",
-                    ],
-                    capture_output=True,
-                    check=False,
-                )
-                return (
-                    json.loads(done.stdout)["data"]["result"]
-                    if done.returncode == 0 and done.stdout
-                    else []
-                )
+                return ask("query", f"query={expression}").get("result", [])
 
             rig.ok(
                 "deploy",
@@ -807,17 +890,11 @@ class Prometheus(unittest.TestCase):
                         # Profiling figures exist from Hopper on: an L4 has none.
                         wanted = cards if job == "billow" or "_PROF_" not in expression else 0
                         self.assertGreaterEqual(len(seen), wanted, f"{panel}: {got}")
-            rules = json.loads(
-                subprocess.run(
-                    ["curl", "-sf", f"http://127.0.0.1:{free}/api/v1/rules"],
-                    capture_output=True,
-                    check=True,
-                ).stdout
-            )
+            rules = ask("rules")
             self.assertEqual(
                 [
                     r["name"]
-                    for g in rules["data"]["groups"]
+                    for g in rules["groups"]
                     for r in g["rules"]
                     if r["health"] == "err"
                 ],
@@ -894,6 +971,9 @@ class Browser(unittest.TestCase):
 
     def test_keyboard(self):
         self.run_script("keyboard.mjs", "8xH100", 300)
+
+    def test_endpoints(self):
+        self.run_script("endpoints.mjs", "8xH100", 300)
 
     def test_states(self):
         self.run_script("states.mjs", "8xH100", 420)

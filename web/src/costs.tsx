@@ -104,7 +104,7 @@ function Budgets() {
                     />{' '}
                     <span class="num">{Math.round((b.spent / b.limit) * 100)} %</span>
                   </td>
-                  <td>
+                  <td class="wrap">
                     {b.tone && <Badge state={b.tone} />} {b.text}
                   </td>
                 </tr>

@@ -6,17 +6,32 @@ import { gpusOf, parseCommand, quoted } from './run_command';
 import { Line } from './ui';
 import { notify } from './store';
 
-export function Deploy({ done }: { done: () => void }) {
+export interface Serving {
+  name: string;
+  min?: number;
+  max?: number;
+  policy?: Record<string, unknown>;
+}
+// `existing`: endpoints that serve. A new revision of one keeps its settings and can start as a
+// canary.
+export function Deploy({ existing, done }: { existing: Serving[]; done: () => void }) {
   const error = useSignal('');
-  const fields = useSignal<Record<string, string>>({ gpus: '1', min: '0', max: '4' });
+  const fields = useSignal<Record<string, string>>({ gpus: '1' });
+  const before = existing.find((e) => e.name === fields.value.name);
   const f = fields.value;
   const command = parseCommand(f.command ?? '');
   const wanted = gpusOf(f.gpus ?? '');
-  const wrong = command.error || wanted.error;
-  const input = (name: string, more: Record<string, unknown> = {}) => (
+  const min = f.min ?? String(before?.min ?? 0);
+  const max = f.max ?? String(before?.max ?? 4);
+  const part = before ? Number(f.traffic || 0) : 0;
+  const wrong =
+    command.error ||
+    wanted.error ||
+    (part >= 0 && part <= 99 ? '' : 'A canary gets at most 99 % of the requests');
+  const input = (name: string, more: Record<string, unknown> = {}, usual = '') => (
     <input
       name={name}
-      value={f[name] ?? ''}
+      value={f[name] ?? usual}
       autocomplete="off"
       spellcheck={false}
       onInput={(e) => {
@@ -46,7 +61,8 @@ export function Deploy({ done }: { done: () => void }) {
             : {},
           ...(f.image ? { surroundings: { image: f.image } } : {}),
         },
-        policy: { min: Number(f.min || 0), max: Number(f.max || 1) },
+        policy: { ...before?.policy, min: Number(min || 0), max: Number(max || 1) },
+        ...(part ? { release: { traffic: Math.round(part * 10) } } : {}),
       });
       notify(`${f.name} is being deployed`);
       done();
@@ -55,8 +71,9 @@ export function Deploy({ done }: { done: () => void }) {
     }
   };
   const line = ['billow', 'deploy', f.name || 'NAME', '--gpus', f.gpus || '0']
-    .concat(['--min', f.min || '0', '--max', f.max || '1'])
+    .concat(['--min', min || '0', '--max', max || '1'])
     .concat(f.image ? ['--image', f.image] : [])
+    .concat(part ? ['--traffic', `${part}%`] : [])
     .concat(['--', ...(command.argv.length ? command.argv.map(quoted) : ['COMMAND'])])
     .join(' ');
   return (
@@ -73,8 +90,14 @@ export function Deploy({ done }: { done: () => void }) {
           )}
         </label>
         <label>GPUs per replica {input('gpus', { inputMode: 'decimal' })}</label>
-        <label>Replicas, at least {input('min', { inputMode: 'numeric' })}</label>
-        <label>Replicas, at most {input('max', { inputMode: 'numeric' })}</label>
+        <label>Replicas, at least {input('min', { inputMode: 'numeric' }, min)}</label>
+        <label>Replicas, at most {input('max', { inputMode: 'numeric' }, max)}</label>
+        {before && (
+          <label>
+            Canary: share of the requests, %{' '}
+            {input('traffic', { inputMode: 'decimal', placeholder: 'none: it takes over' })}
+          </label>
+        )}
         <label>Image {input('image', { placeholder: 'none' })}</label>
         {projects.value.length > 1 && (
           <label>

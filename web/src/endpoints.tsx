@@ -5,12 +5,16 @@ import { call, get, has, post, problem } from './api';
 import { ago, plural, usd } from './format';
 import { Deploy } from './deploy';
 import { lazy } from './lazy';
-import { mayActOn, maySubmit } from './rights';
+import { mayChange, mayDeploy } from './rights';
 import { Badge, confirm, Empty, Kept, Line } from './ui';
 import { notify, route } from './store';
 
 const EndpointCharts = lazy(() => import('./endpoint_charts').then((m) => m.EndpointCharts), '');
 const EndpointRange = lazy(() => import('./endpoint_charts').then((m) => m.EndpointRange), '');
+const parts = () => import('./endpoint_parts');
+const Release = lazy(() => parts().then((m) => m.Release), '');
+const Keys = lazy(() => parts().then((m) => m.Keys), '');
+const Calls = lazy(() => parts().then((m) => m.Calls), '');
 
 interface Replica {
   job: number;
@@ -20,7 +24,39 @@ interface Replica {
   node?: string;
   reason?: string;
 }
-interface Endpoint {
+interface Revision {
+  number: number;
+  state: string;
+  made_at: string;
+  command: string;
+  reason: string;
+  release?: { traffic_pct: number; mirror_pct: number; auto_rollback: string };
+}
+interface Key {
+  name: string;
+  project?: string;
+  expires_at?: string;
+  expired?: boolean;
+  limits?: string[];
+  today: {
+    requests: number;
+    refused: number;
+    tokens_in: number;
+    tokens_out: number;
+    charge_nano_usd: number;
+  };
+}
+interface Counts {
+  ready?: number;
+  coming?: number;
+  sleeping?: number;
+  in_flight?: number;
+  held?: number;
+  requests?: number;
+  cold_starts?: number;
+  wakes?: number;
+}
+export interface Endpoint {
   name: string;
   project: string;
   user: string;
@@ -28,17 +64,27 @@ interface Endpoint {
   urls: string[];
   revision: number;
   rolling: number;
+  canary: number;
   made_at: string;
   command?: string;
   min?: number;
   max?: number;
   access?: string;
-  revisions: { number: number; state: string; made_at: string; command: string; reason: string }[];
-  keys: { name: string }[];
+  policy?: Record<string, unknown>;
+  revisions: Revision[];
+  keys: Key[];
   replicas: Replica[];
   last_failure?: string;
   cost_usd: number;
-  figures?: Record<string, number>;
+  figures?: Counts & {
+    // While a canary runs: it, and the revision that serves.
+    revisions?: {
+      revision: number;
+      requests?: number;
+      errors?: number;
+      first_byte_p95_us?: number;
+    }[];
+  };
   p50_ms?: number;
   p99_ms?: number;
   usd_per_request?: number;
@@ -52,19 +98,19 @@ const tone: Record<string, string> = {
   failed: 'failed',
 };
 
+const shown: [keyof Counts, string][] = [
+  ['ready', 'ready'],
+  ['coming', 'starting'],
+  ['sleeping', 'asleep'],
+  ['in_flight', 'requests in flight'],
+  ['held', 'waiting for a replica'],
+  ['requests', 'requests so far'],
+  ['cold_starts', 'cold starts'],
+  ['wakes', 'wakes'],
+];
 function Figures({ e }: { e: Endpoint }) {
   const f = e.figures;
   if (!f) return <p class="note">No gateway has reported yet.</p>;
-  const shown: [string, string][] = [
-    ['ready', 'ready'],
-    ['coming', 'starting'],
-    ['sleeping', 'asleep'],
-    ['in_flight', 'requests in flight'],
-    ['held', 'waiting for a replica'],
-    ['requests', 'requests so far'],
-    ['cold_starts', 'cold starts'],
-    ['wakes', 'wakes'],
-  ];
   const latency: [string, number | undefined][] = [
     ['median latency', e.p50_ms],
     ['99 % within', e.p99_ms],
@@ -89,10 +135,11 @@ function Figures({ e }: { e: Endpoint }) {
   );
 }
 
-type Act = (run: () => Promise<unknown>, said: string) => Promise<void>;
+export type Act = (run: () => Promise<unknown>, said: string) => Promise<void>;
 
 function Revisions({ e, act }: { e: Endpoint; act: Act }) {
-  const older = e.revisions.filter((r) => r.number !== e.revision && r.number !== e.rolling);
+  const now = [e.revision, e.rolling, e.canary];
+  const older = e.revisions.filter((r) => !now.includes(r.number));
   if (!older.length) return null;
   return (
     <details>
@@ -103,11 +150,11 @@ function Revisions({ e, act }: { e: Endpoint; act: Act }) {
             <span>
               <b>{r.number}</b> <code>{r.command}</code>{' '}
               <small>
-                {r.state}
+                {r.state.replace('_', ' ')}
                 {r.reason ? `: ${r.reason}` : ''}, {ago(r.made_at)} ago
               </small>
             </span>
-            {mayActOn(e) && (
+            {mayChange(e) && (
               <button
                 class="quiet small"
                 aria-label={`Roll ${e.name} back to revision ${r.number}`}
@@ -153,7 +200,7 @@ function Panel({ e, act }: { e: Endpoint; act: Act }) {
         <small>
           {e.user}, project {e.project}, revision{' '}
           {e.revision || e.rolling || (e.revisions.at(-1)?.number ?? 0)}
-          {e.rolling && e.revision ? `, ${e.rolling} is being rolled out` : ''}, since{' '}
+          {e.rolling && e.revision && !e.canary ? `, ${e.rolling} is being rolled out` : ''}, since{' '}
           {ago(e.made_at)}
         </small>
       </div>
@@ -170,6 +217,7 @@ function Panel({ e, act }: { e: Endpoint; act: Act }) {
               <li>
                 <a href={`#/jobs/${r.job}`}>job {r.job}</a>
                 <small>
+                  {e.canary ? `revision ${r.revision} ` : ''}
                   <Badge state={r.state} /> {r.node ?? r.reason ?? ''}
                   {r.spot ? ', spot' : ''}
                 </small>
@@ -181,7 +229,7 @@ function Panel({ e, act }: { e: Endpoint; act: Act }) {
               </li>
             )}
           </ul>
-          {mayActOn(e) && (
+          {mayChange(e) && (
             <form class="inline" onSubmit={scale}>
               <label>
                 Min <Kept name="min" type="number" min="0" value={String(e.min ?? 0)} />
@@ -208,15 +256,18 @@ function Panel({ e, act }: { e: Endpoint; act: Act }) {
           )}
           <p class="note">
             {usd(e.cost_usd * 1e9)} so far
-            {e.usd_per_request != null ? `, $${e.usd_per_request.toPrecision(2)} per request` : ''}
+            {e.usd_per_request != null ? `, ${usd(e.usd_per_request * 1e9)} per request` : ''}
             {e.usd_per_1000_tokens != null
-              ? `, $${e.usd_per_1000_tokens.toPrecision(2)} per 1,000 tokens`
+              ? `, ${usd(e.usd_per_1000_tokens * 1e9)} per 1,000 tokens`
               : ''}
           </p>
         </div>
       </div>
+      <Release e={e} act={act} />
       <EndpointCharts name={e.name} />
       <Revisions e={e} act={act} />
+      <Keys e={e} />
+      <Calls e={e} act={act} />
     </article>
   );
 }
@@ -274,7 +325,7 @@ export function Endpoints() {
           Only {only} is shown. <a href="#/endpoints">Show all</a>
         </p>
       )}
-      {maySubmit() && can.value && (
+      {mayDeploy() && can.value && (
         <p class="actions">
           <button
             class={deploying.value ? 'quiet' : ''}
@@ -289,6 +340,7 @@ export function Endpoints() {
       )}
       {deploying.value && (
         <Deploy
+          existing={list.value.filter((e) => e.revision !== 0)}
           done={() => {
             deploying.value = false;
             void load();

@@ -61,6 +61,10 @@ function Input({ field }: { field: Field }) {
   );
 }
 
+// A name, number or time stays on one line; the table scrolls instead.
+const isShort = (content: unknown) =>
+  typeof content !== 'object' && String(content ?? '').length <= 36;
+
 function Table({ of, rows, changed }: { of: Resource; rows: Row[]; changed: () => void }) {
   const act = (row: Row, action: NonNullable<Resource['actions']>[number]) => {
     const run = () => {
@@ -94,9 +98,10 @@ function Table({ of, rows, changed }: { of: Resource; rows: Row[]; changed: () =
         <tbody>
           {rows.map((row) => (
             <tr>
-              {of.columns.map(([, cell]) => (
-                <td class="wrap any">{cell(row)}</td>
-              ))}
+              {of.columns.map(([, cell]) => {
+                const content = cell(row);
+                return <td class={isShort(content) ? '' : 'wrap any'}>{content}</td>;
+              })}
               {actions.length > 0 && (
                 <td class="right">
                   {actions.map((a) => (

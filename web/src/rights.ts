@@ -32,14 +32,20 @@ export function may(permission: string, project = ''): boolean {
 const somewhere = (permission: string) =>
   may(permission) ||
   Object.values(status.value?.you.permissions_in ?? {}).some((p) => p.includes(permission));
-// Those who may steer all jobs of a project, and others their own.
-export const mayActOn = (job: { user: string; project: string }): boolean =>
-  may('jobs.any', job.project) ||
-  (job.user === status.value?.you.user && may('jobs.run', job.project));
+interface Owned {
+  user: string;
+  project: string;
+}
+// Those who may steer everything in a project, and others what is theirs.
+const maySteer = (it: Owned, own: string): boolean =>
+  may('jobs.any', it.project) || (it.user === status.value?.you.user && may(own, it.project));
+export const mayActOn = (job: Owned) => maySteer(job, 'jobs.run');
+export const mayChange = (endpoint: Owned) => maySteer(endpoint, 'endpoints.deploy');
 // Projects in which the person may do this.
 export const projectsWhere = (permission: string) =>
   projects.value.map((p) => p.name).filter((name) => may(permission, name));
 export const maySubmit = () => somewhere('jobs.run');
+export const mayDeploy = () => somewhere('endpoints.deploy');
 // The default project: that of the token, else the first in which the person may submit jobs.
 export const usualProject = () =>
   status.value?.you.project || projects.value.find((p) => may('jobs.run', p.name))?.name || '';

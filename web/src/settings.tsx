@@ -244,7 +244,7 @@ function AddTarget({ mail, changed }: { mail: boolean; changed: () => void }) {
             ))}
           </select>
         </label>
-        <label>
+        <label class="full">
           {chosen.label}{' '}
           <input
             name="address"

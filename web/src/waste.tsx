@@ -31,7 +31,7 @@ interface Waste {
     charged_nano_usd: number;
     would_have_been_nano_usd: number;
   }[];
-  idle_now: { job: number; state: string; text: string; nano_usd_per_s?: number }[];
+  idle_now: { job: number; state: string; text: string; quiet_s: number }[];
   lines: WasteLine[];
 }
 interface WasteLine extends CostLine {
@@ -60,6 +60,12 @@ const charged = (l: WasteLine) =>
   wastedBy(l) > l.charge_nano_usd && (l.cost_nano_usd ?? 0) > l.charge_nano_usd
     ? `${usd(l.charge_nano_usd)} (costs ${usd(l.cost_nano_usd!)})`
     : usd(l.charge_nano_usd);
+// The head writes times as a terminal shows them.
+const quiet = (idle?: { text: string; quiet_s: number }): string =>
+  idle?.text.startsWith('no work for')
+    ? `no work for ${lasting(idle.quiet_s)}`
+    : (idle?.text ?? '');
+
 function why(l: WasteLine): string {
   const part = (nano: number) =>
     `${Math.round((nano / Math.max(1, l.cost_nano_usd ?? nano)) * 100)} %`;
@@ -139,7 +145,7 @@ export function WastePage() {
         ...at,
         row: j,
         nowRate: j.rate_nano,
-        text: sums.value?.idle_now.find((i) => i.job === j.id)?.text ?? '',
+        text: quiet(sums.value?.idle_now.find((i) => i.job === j.id)),
       });
     }
   const rows = [...all.values()].sort((a, b) => b.wasted - a.wasted || b.nowRate - a.nowRate);

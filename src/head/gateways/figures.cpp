@@ -99,6 +99,7 @@ void Gateways::add_up(const std::string& endpoint) {
     sum.not_mirrored += f.not_mirrored;
     sum.limited += f.limited;
     add_revisions(sum.revisions, f.revisions);
+    sum.first_byte.add(f.first_byte);
     sum.tokens_in += f.tokens_in;
     sum.tokens_out += f.tokens_out;
     sum.held += f.held;

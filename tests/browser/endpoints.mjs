@@ -1,0 +1,168 @@
+// The page of endpoints: a canary from its start to its end, what keys use, asynchronous calls, and
+// what those see who may not change the endpoint.
+import {
+  axe,
+  billow,
+  equal,
+  go,
+  json,
+  launch,
+  main,
+  ok,
+  open,
+  shot,
+  signInUrl,
+  submit,
+  test,
+  until,
+} from './support.mjs';
+
+const browser = await launch();
+const SERVE = 'exec python3 -m http.server --bind 127.0.0.1 $PORT';
+const named = (name) => json('endpoints').endpoints.find((e) => e.name === name);
+const part = (name, number) =>
+  named(name).revisions.find((r) => r.number === number).release.traffic_pct;
+const deploy = (name, ...options) =>
+  billow('deploy', name, '--gpus', 0, ...options, '--', 'sh', '-c', SERVE);
+const request = (name, path = '', options = {}) => fetch(named(name).url + path, options);
+
+test('a canary is started, gets another share, is promoted, and another one is ended', async ({
+  page,
+}) => {
+  deploy('chat', '--min', 1, '--max', 2, '--access', 'open');
+  await go(page, '/endpoints');
+  await page.waitForSelector('article.endpoint h2:has-text("chat")');
+  await page.click('button:has-text("Deploy an endpoint")');
+  const form = page.locator('section[aria-label="Deploy an endpoint"]');
+  await form.locator('input[name=name]').fill('cha');
+  equal(await form.locator('input[name=traffic]').count(), 0, 'a new endpoint has no canary');
+  await form.locator('input[name=name]').fill('chat');
+  await form.locator('input[name=command]').fill(SERVE);
+  await form.locator('input[name=gpus]').fill('0');
+  await form.locator('input[name=traffic]').fill('100');
+  await page.waitForSelector('[role=alert]:has-text("at most 99 %")');
+  await form.locator('input[name=traffic]').fill('10');
+  ok((await form.locator('.line').innerText()).includes('--traffic 10%'), 'as a command line');
+  await axe(page, 'a form with a canary');
+  await form.locator('button:text-is("Deploy")').click();
+  const canary = page.locator('section[aria-label="Canary of chat"]');
+  await canary.locator('h3:has-text("Revision 2 is a canary with 10 %")').waitFor();
+  const { min, max, access } = named('chat');
+  equal([min, max, access], [1, 2, 'open'], 'the settings of the revision before');
+  for (let i = 0; i < 20; i++) equal((await request('chat')).status, 200, 'it answers');
+  await canary.locator('td:has-text("2 canary")').waitFor();
+  await axe(page, 'an endpoint with a canary');
+  await shot(page, 'canary');
+
+  await canary.locator('input[name=traffic]').fill('25');
+  await canary.locator('button:has-text("Change the share")').click();
+  await until(() => part('chat', 2) === 25, 'the share that the head has');
+  await canary.locator('h3:has-text("25 %")').waitFor();
+  await canary.locator('button:text-is("Promote")').click();
+  await page.waitForSelector('dialog[open]:has-text("Promote revision 2")');
+  equal(named('chat').revision, 1, 'promoting asks first');
+  await page.click('dialog button:text-is("Promote")');
+  await until(() => named('chat').revision === 2, 'the canary serves');
+  await canary.waitFor({ state: 'detached' });
+
+  deploy('chat', '--traffic', '5%');
+  await canary.locator('h3:has-text("Revision 3 is a canary with 5 %")').waitFor();
+  await canary.locator('button:text-is("End the canary")').click();
+  await page.click('dialog button:text-is("End the canary")');
+  await canary.waitFor({ state: 'detached' });
+  await page.click('article.endpoint summary:has-text("earlier revision")');
+  await page.waitForSelector('article.endpoint li:has-text("rolled back")');
+  equal(named('chat').revision, 2, 'the old one serves');
+  await page.click('button[aria-label="Roll chat back to revision 1"]');
+  await page.click('dialog button:text-is("Roll back")');
+  await until(() => named('chat').revision === 4, 'the first revision again');
+  billow('delete', 'chat');
+});
+
+test('the use of keys is shown', async ({ page }) => {
+  deploy('keyed', '--min', 1, '--price', '0.01/request');
+  const { key } = json('endpoint-key', 'keyed', '--name', 'ci', '--limit', '4/day');
+  const headers = { Authorization: `Bearer ${key}` };
+  const answers = [];
+  for (let i = 0; i < 5; i++) answers.push((await request('keyed', '', { headers })).status);
+  equal(answers, [200, 200, 200, 200, 429], 'four a day');
+  await go(page, '/endpoints');
+  await page.click('article.endpoint summary:has-text("1 key")');
+  const row = page.locator('tr:has(td:text-is("ci"))');
+  await until(
+    async () => (await row.locator('td').allInnerTexts()).slice(4, 6).join() === '4,1',
+    'four requests and one that was refused',
+    60,
+  );
+  const cells = await row.locator('td').allInnerTexts();
+  equal(
+    [cells[2], cells[3], cells[8]],
+    ['4 requests per day', 'never', '$0.04'],
+    'its limit and charge',
+  );
+  ok(!(await page.content()).includes(key), 'the key itself is not shown');
+  await axe(page, 'an endpoint with keys');
+  billow('delete', 'keyed');
+});
+
+test('asynchronous calls are listed, read and cancelled', async () => {
+  deploy('later', '--min', 1, '--access', 'open');
+  const headers = { Prefer: 'respond-async' };
+  const accepted = await request('later', 'list?secret=word', { headers });
+  equal(accepted.status, 202, 'it is a call');
+  const { page, context, trouble } = await open(browser);
+  await go(page, '/endpoints?name=later');
+  await page.click('article.endpoint summary:has-text("Asynchronous calls")');
+  const row = page.locator('tr:has-text("GET /list")');
+  await row.locator('.state:has-text("done")').waitFor();
+  ok(!(await page.content()).includes('secret=word'), 'the query is left out');
+  await row.locator('button:has-text("Show")').click();
+  await page.waitForSelector('section[aria-label="Answer"] pre:has-text("Error code: 404")');
+  await axe(page, 'an endpoint with calls');
+  await shot(page, 'calls');
+  await page.click('button:has-text("Close the answer")');
+
+  const holder = submit('--gpus', 8, '--', 'sleep', '300');
+  billow('deploy', 'starved', '--gpus', 8, '--min', 0, '--access', 'open', '--no-wait', '--', 'sh', '-c', SERVE); // prettier-ignore
+  await until(() => named('starved')?.url, 'an address');
+  equal((await request('starved', 'wait', { headers })).status, 202, 'accepted without a replica');
+  await go(page, '/endpoints?name=starved');
+  await page.click('article.endpoint summary:has-text("Asynchronous calls")');
+  await page.click('button[aria-label="Cancel GET /wait"]');
+  await page.click('dialog button:text-is("Cancel the call")');
+  await page.waitForSelector('tr:has-text("GET /wait") .state:has-text("cancelled")');
+
+  // Who may only look sees the calls, and no way to their answers.
+  billow('user', 'create', 'vera');
+  billow('project', 'member', 'default', 'vera', '--role', 'viewer');
+  const { token } = json('token', 'create', 'of-vera', '--user', 'vera');
+  const origin = new URL(await signInUrl()).origin;
+  equal(trouble, [], 'no errors in the console');
+  await context.clearCookies();
+  await page.goto(`${origin}/#/endpoints?name=later`);
+  await page.reload();
+  await page.fill('input[name=token]', token);
+  await page.click('button:has-text("Sign in")');
+  await page.click('article.endpoint summary:has-text("Asynchronous calls")');
+  await row.locator('.state:has-text("done")').waitFor();
+  equal(
+    await page.locator('article.endpoint button:not(.line button):not(.chart button)').count(),
+    0,
+    'nothing to press',
+  );
+  equal(await page.locator('button:has-text("Deploy")').count(), 0, 'nothing to deploy');
+  const told = await page.evaluate(() =>
+    fetch('/v1/endpoints/later/calls', { headers: { 'X-Billow-Request': '1' } }).then((r) =>
+      r.json(),
+    ),
+  );
+  equal(Object.keys(told.calls[0]).includes('id'), false, 'the id opens the answer');
+  for (const name of ['later', 'starved']) billow('delete', name);
+  billow('stop', '--force', '--wait', holder);
+  await context.close();
+});
+
+process.on('exit', () => {
+  void browser.close();
+});
+await main();
