@@ -1874,9 +1874,10 @@ _billow() {
         --image) return ;;
         --namespace) return ;;
         --storage) return ;;
+        --files-class) return ;;
         --host) return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--image --namespace --pool-only --storage --postgres --host --pod-monitor --daemonset --rights --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--image --namespace --pool-only --storage --postgres --files-class --host --pod-monitor --daemonset --rights --help -h" -- "$cur")); return; fi
       return ;;
     "check gpus")
       if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --help -h" -- "$cur")); return; fi

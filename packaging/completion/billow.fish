@@ -1724,6 +1724,7 @@ complete -c billow -n '__fish_seen_subcommand_from install; and __fish_seen_subc
 complete -c billow -n '__fish_seen_subcommand_from install; and __fish_seen_subcommand_from kubernetes' -l pool-only -d 'only what a head outside of the cluster needs: service account, role, network policies'
 complete -c billow -n '__fish_seen_subcommand_from install; and __fish_seen_subcommand_from kubernetes' -l storage -r -f -d 'size of the head\'s volume (default 20Gi)'
 complete -c billow -n '__fish_seen_subcommand_from install; and __fish_seen_subcommand_from kubernetes' -l postgres -d 'keep the state in the database named by the key `url` of the secret billow-store, and run a second head as a standby'
+complete -c billow -n '__fish_seen_subcommand_from install; and __fish_seen_subcommand_from kubernetes' -l files-class -r -f -d 'with --postgres: storage class of a volume that both heads can write (ReadWriteMany), for uploaded files and the key of secrets'
 complete -c billow -n '__fish_seen_subcommand_from install; and __fish_seen_subcommand_from kubernetes' -l host -r -f -d 'also an Ingress for this host name'
 complete -c billow -n '__fish_seen_subcommand_from install; and __fish_seen_subcommand_from kubernetes' -l pod-monitor -d 'also a PodMonitor for the Prometheus operator'
 complete -c billow -n '__fish_seen_subcommand_from install; and __fish_seen_subcommand_from kubernetes' -l daemonset -d 'also a DaemonSet that makes every node with GPUs a Billow node, privileged'

@@ -36,13 +36,17 @@ def documents(billow, *options):
 def templates(billow):
     plain = documents(billow)
     more = documents(
-        billow, "--host", "{{ .Values.host }}", "--pod-monitor", "--daemonset", "--postgres"
+        *(billow, "--host", "{{ .Values.host }}", "--pod-monitor", "--daemonset", "--postgres"),
+        *("--files-class", "{{ .Values.filesClass }}"),
     )
     head = ("StatefulSet", "billow-head")
     host = ("--host", "{{ .Values.host }}")
+    shared = ("--postgres", "--files-class", "{{ .Values.filesClass }}")
     head_text = ""
     for condition, options in (
-        ("if and .Values.postgres .Values.host", ("--postgres", *host)),
+        ("if and .Values.postgres .Values.filesClass .Values.host", (*shared, *host)),
+        ("else if and .Values.postgres .Values.filesClass", shared),
+        ("else if and .Values.postgres .Values.host", ("--postgres", *host)),
         ("else if .Values.postgres", ("--postgres",)),
         ("else if .Values.host", host),
         ("else", ()),
@@ -52,13 +56,14 @@ def templates(billow):
     files = {"head.yaml": head_text}
     rest = [text for key, text in plain.items() if key != head and key[0] != "Namespace"]
     files["cluster.yaml"] = "---\n".join(rest)
-    for name, kind, value in (
-        ("ingress.yaml", "Ingress", "host"),
-        ("pod-monitor.yaml", "PodMonitor", "podMonitor"),
-        ("daemon-set.yaml", "DaemonSet", "daemonSet"),
+    for name, kind, condition in (
+        ("ingress.yaml", "Ingress", ".Values.host"),
+        ("pod-monitor.yaml", "PodMonitor", ".Values.podMonitor"),
+        ("daemon-set.yaml", "DaemonSet", ".Values.daemonSet"),
+        ("shared.yaml", "PersistentVolumeClaim", "and .Values.postgres .Values.filesClass"),
     ):
         text = next(text for key, text in more.items() if key[0] == kind)
-        files[name] = f"{{{{- if .Values.{value} }}}}\n{text}{{{{- end }}}}\n"
+        files[name] = f"{{{{- if {condition} }}}}\n{text}{{{{- end }}}}\n"
     return files
 
 

@@ -147,6 +147,12 @@ std::string Agents::address_for_gangs(const Link& link) const {
   return host.starts_with("127.") || host == "::1" ? own_address_ : host;
 }
 
+void Agents::take_reclaimed(const AgentLinkPtr& link, Reclaimed& notice) {
+  if (std::string why = on_reclaimed_ ? on_reclaimed_(link->name) : ""; !why.empty())
+    notice.reason = std::move(why);
+  links_.reclaimed(link, notice);
+}
+
 void Agents::take_heartbeat(Link& link, const AgentLinkPtr& pointer, Heartbeat& beat) {
   // A task that has just ended here may still be in a reading that was on its way; a GPU never is.
   if (const std::size_t offered = beat.gpus.size();
@@ -197,8 +203,8 @@ void Agents::take(const std::shared_ptr<Link>& link, std::string_view data) {
     return links_.refuse(link, "the agent sent a message before its hello", "");
   if (const auto* r = get_if<Report>(&frame->message))
     links_.report(link, *r);
-  else if (const auto* notice = get_if<Reclaimed>(&frame->message))
-    links_.reclaimed(link, *notice);
+  else if (auto* notice = get_if<Reclaimed>(&frame->message))
+    take_reclaimed(link, *notice);
   else if (auto* beat = get_if<Heartbeat>(&frame->message))
     take_heartbeat(*link, link, *beat);
   else if (const auto* mark = get_if<MeterMark>(&frame->message))

@@ -35,6 +35,10 @@ class Agents {
   }
   // Called with each hello's offer, which it may complete.
   void on_offer(std::function<void(NodeOffer&)> fn) { on_offer_ = std::move(fn); }
+  // Called with the name of a node that says that it is taken away; a better reason, or none.
+  void on_reclaimed(std::function<std::string(const std::string&)> fn) {
+    on_reclaimed_ = std::move(fn);
+  }
   void deliver(const control::Effect& effect) { links_.deliver(effect); }
   bool connected(NodeId node) const { return links_.connected(node); }
   // Where the node's ports are reached: this machine for an agent on the Unix socket, else the
@@ -82,6 +86,7 @@ class Agents {
   struct InputSub;
   void take(const std::shared_ptr<Link>& link, std::string_view frame);
   bool take_other(const Link& link, std::string_view frame);
+  void take_reclaimed(const AgentLinkPtr& link, wire::agent_v1::Reclaimed& notice);
   void take_heartbeat(Link& link, const AgentLinkPtr& pointer, wire::agent_v1::Heartbeat& beat);
   void take_log(NodeId node, const wire::agent_v1::LogChunk& chunk, std::string_view frames);
   void take_input(NodeId node, const wire::agent_v1::InputTaken& taken);
@@ -105,6 +110,7 @@ class Agents {
   std::function<void(NodeId, const wire::agent_v1::Heartbeat&)> on_heartbeat_;
   std::function<void(NodeId, const wire::fabric_v1::Answer&)> on_fabric_;
   std::function<void(NodeOffer&)> on_offer_;
+  std::function<std::string(const std::string&)> on_reclaimed_;
   struct Waiting;
   std::shared_ptr<Waiting> waiting_;  // log reads under way and input watchers
 };

@@ -109,6 +109,7 @@ Status Head::serve(Service service) {
   BILLOW_TRY_VOID(prepare_pools());
   started_at_ = clock_.wall();
   set_own_address();
+  store_->announce(addresses_, options_.gateway_listen);
   start_timers();
   start_reviews();
   start_backups();
@@ -191,6 +192,9 @@ void Head::connect_agents() {
   agents_->on_offer([this](NodeOffer& offer) {
     if (pools_)
       pools_->complete(offer);
+  });
+  agents_->on_reclaimed([this](const std::string& node) {
+    return pools_ ? pools_->why_leaving(node) : std::string();
   });
   agents_->on_heartbeat([this](NodeId node, const wire::agent_v1::Heartbeat& beat) {
     sampling_->look_at_health(node, beat);

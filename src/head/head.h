@@ -55,6 +55,8 @@ class Head {
   ~Head();
 
   Status start();
+  // start() failed because a signal came while this head stood by.
+  bool was_told_to_end() const { return options_.told_to_end; }
   Status serve(Service service);
   Status run();
   void shutdown(bool stop_jobs);

@@ -9,6 +9,9 @@
 #include "base/lock_file.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "head/standby/standby_door.h"
+#include "head/tls.h"
+#include "net/address.h"
 #include "store/data_dir.h"
 #include "store/sqlite/sqlite_store.h"
 #include "store/store_copy.h"
@@ -40,6 +43,55 @@ std::vector<std::string> standby_lacks(const HeadOptions& options) {
         key));
   return out;
 }
+
+// Clients accept the leader's certificate at this head's address if it has a name that all heads
+// share, or none is shown.
+bool may_stand_for_leader(const HeadOptions& options) {
+  return !options.tls_names.empty() || !options.tls_cert.empty() || options.plain_http;
+}
+
+// What a head does while another one leads. Its door is closed before the head listens itself.
+struct Standing {
+  HeadOptions& options;
+  std::string identity;
+  std::function<Status()> mark;
+  std::unique_ptr<StandbyDoor> door;
+
+  void add_to(PgStoreOptions& pg) {
+    pg.on_waiting = [this](const std::string& holder) {
+      begin(holder);
+    };
+    pg.on_leader_place = [this](const std::string& text) {
+      if (door)
+        door->lead_to(LeaderPlace::parse(text));
+    };
+    pg.keep_waiting = [this] {
+      options.told_to_end = door && door->was_told_to_end();
+      return !options.told_to_end;
+    };
+  }
+  void begin(const std::string& holder) {
+    log_info("standing by; {} leads", holder);
+    StandbyDoor::Options passing{.identity = identity, .api = {}, .gateway = {}};
+    if (may_stand_for_leader(options)) {
+      passing.api = options.listen;
+      passing.gateway = options.gateway_listen;
+    }
+    door = std::make_unique<StandbyDoor>(std::move(passing));
+    std::string said;
+    for (const std::string& lack : standby_lacks(options)) {
+      log_warn("{}", lack);
+      said += lack + "\n";
+    }
+    if (const Status marked = mark(); !marked)
+      log_warn("{}", marked.error().message);
+    if (options.ready_fd < 0)
+      return;
+    (void)write_all(options.ready_fd, "standby: " + holder + "\n" + said);
+    ::close(options.ready_fd);
+    options.ready_fd = -1;
+  }
+};
 
 }  // namespace
 
@@ -87,22 +139,10 @@ Result<HeadStore> HeadStore::open(HeadOptions& options) {
   // The lock on the data directory is ours, so whoever led with this name before has ended.
   pg.identity =
       BILLOW_TRY(out.secret(options.data_dir + "/head-id", "", [] { return random_token(12); }));
+  out.identity_ = pg.identity;
   pg.standby = options.standby;
-  pg.on_waiting = [&options, mark](const std::string& holder) {
-    log_info("standing by; {} leads", holder);
-    std::string said;
-    for (const std::string& lack : standby_lacks(options)) {
-      log_warn("{}", lack);
-      said += lack + "\n";
-    }
-    if (const Status marked = mark(); !marked)
-      log_warn("{}", marked.error().message);
-    if (options.ready_fd < 0)
-      return;
-    (void)write_all(options.ready_fd, "standby: " + holder + "\n" + said);
-    ::close(options.ready_fd);
-    options.ready_fd = -1;
-  };
+  Standing standing{.options = options, .identity = pg.identity, .mark = mark, .door = nullptr};
+  standing.add_to(pg);
   auto opened = BILLOW_TRY(PgStore::open(std::move(pg)));
   BILLOW_TRY_VOID(mark());
   out.pg_ = opened.get();
@@ -153,6 +193,27 @@ Status HeadStore::set_authority(const std::string& dir, const Authority& authori
   if (pg_)
     BILLOW_TRY_VOID(pg_->set_shared_secret("authority", authority.text()));
   return authority.save(dir);
+}
+
+void HeadStore::announce(const std::vector<std::string>& urls,
+                         const std::vector<std::string>& gateways) {
+  if (!pg_)
+    return;
+  // The first addresses that are not this machine's alone.
+  LeaderPlace place{.identity = identity_};
+  for (const std::string& url : urls)
+    if (const auto own = net::parse_endpoint(url);
+        place.api.empty() && own && !own->address.is_loopback())
+      place.api = own->address.text();
+  for (const std::string& address : gateways)
+    if (place.gateway.empty() && !is_loopback(address))
+      place.gateway = reachable_address(address);
+  const auto store = [&]() -> Status {
+    BILLOW_TRY(pg_->shared_secret(leader_place_name, place.text()));
+    return pg_->set_shared_secret(leader_place_name, place.text());
+  };
+  if (const Status stored = store(); !stored)
+    log_warn("heads that stand by do not know where this one is: {}", stored.error().message);
 }
 
 std::string HeadStore::token_suffix() const {

@@ -34,6 +34,8 @@ class HeadStore {
   // The authority that this head and those that share its store use.
   Result<Authority> authority(const std::string& dir);
   Status set_authority(const std::string& dir, const Authority& authority);
+  // Says where this head, which leads, can be reached: the others pass their connections on to it.
+  void announce(const std::vector<std::string>& urls, const std::vector<std::string>& gateways);
   // Each head of a shared store has its own token; the suffix keeps them apart. Empty if not
   // shared.
   std::string token_suffix() const;
@@ -42,6 +44,7 @@ class HeadStore {
   Fd lock_;  // of the data directory, also if the store is elsewhere
   std::unique_ptr<Store> store_;
   PgStore* pg_ = nullptr;
+  std::string identity_;  // of this head among those of the store
   std::string data_dir_;
 };
 

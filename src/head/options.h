@@ -37,10 +37,11 @@ struct HeadOptions {
 
   // Uploaded files; empty: files/ in the data directory. Heads of one store share it.
   std::string files_dir;
-  std::string logs_bucket;  // "s3://bucket/prefix" that keeps the logs of ended jobs; empty: none
-  std::string store;        // "postgres://…"; empty: SQLite in the data directory
-  bool standby = false;     // wait until the head that leads on that store is gone
-  std::string backup_dir;   // for scheduled backups; empty: none
+  std::string logs_bucket;   // "s3://bucket/prefix" that keeps the logs of ended jobs; empty: none
+  std::string store;         // "postgres://…"; empty: SQLite in the data directory
+  bool standby = false;      // wait until the head that leads on that store is gone
+  bool told_to_end = false;  // out: a signal came while it stood by
+  std::string backup_dir;    // for scheduled backups; empty: none
   Duration backup_every = hours(24);
   std::uint32_t backups_kept = 7;
 

@@ -97,17 +97,23 @@ void Pools::heard(const Event& event) {
     log_error("pool {} orders no more machines: {}", name_of(stopped->pool), stopped->reason);
 }
 
-void Pools::complete(NodeOffer& offer) {
-  const auto machine = engine_().state().machines.find(offer.name.substr(0, offer.name.find('.')));
+pool::NodeFacts Pools::facts_of(const std::string& node) {
+  const auto machine = engine_().state().machines.find(node.substr(0, node.find('.')));
   if (machine == engine_().state().machines.end())
-    return;
+    return {};
   const auto running = running_.find(machine->second.pool);
   if (running == running_.end() || !running->second)
-    return;
+    return {};
   auto* const knows = dynamic_cast<pool::KnowsNodes*>(running->second->pool.get());
-  if (!knows)
-    return;
-  const pool::NodeFacts facts = knows->facts_of(offer.name);
+  return knows ? knows->facts_of(node) : pool::NodeFacts{};
+}
+
+std::string Pools::why_leaving(const std::string& node) {
+  return facts_of(node).leaving;
+}
+
+void Pools::complete(NodeOffer& offer) {
+  const pool::NodeFacts facts = facts_of(offer.name);
   if (!facts.address.empty())
     offer.address = facts.address;
   for (const auto& [key, value] : facts.labels)

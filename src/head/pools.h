@@ -13,6 +13,7 @@
 #include "head/engine.h"
 #include "net/loop.h"
 #include "net/workers.h"
+#include "pool/node_facts.h"
 #include "pool/pool.h"
 #include "pool/program.h"
 
@@ -43,10 +44,13 @@ class Pools {
   std::string trouble(PoolId id) const;
   // Completes what a node says of itself by what its provider knows.
   void complete(NodeOffer& offer);
+  // Why its provider takes this node away, in the provider's words; empty: not known.
+  std::string why_leaving(const std::string& node);
   // What machines fetch from this head; null: it could not be read.
   std::shared_ptr<const pool::Program> program();
 
  private:
+  pool::NodeFacts facts_of(const std::string& node);  // nothing: no pool knows it
   struct Failing {
     SteadyTime since, said;
     std::string error;

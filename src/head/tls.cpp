@@ -22,7 +22,8 @@ std::string host_name() {
   return name;
 }
 
-// Addresses of this machine that others may use; loopback last.
+}  // namespace
+
 std::vector<std::string> own_addresses() {
   std::vector<std::string> out, loopback = {"127.0.0.1", "::1"};
   ifaddrs* list = nullptr;
@@ -49,8 +50,6 @@ std::vector<std::string> own_addresses() {
   out.insert(out.end(), loopback.begin(), loopback.end());
   return out;
 }
-
-}  // namespace
 
 Result<OwnTls> own_tls(const OwnTlsOptions& options, const net::CertAndKey& authority) {
   net::CertRequest request;

@@ -20,6 +20,8 @@ struct OwnTlsOptions {
 };
 Result<OwnTls> own_tls(const OwnTlsOptions& options, const net::CertAndKey& authority);
 
+// Addresses of this machine that others may use; loopback last.
+std::vector<std::string> own_addresses();
 // Whether an address to listen on can be reached from this machine only.
 bool is_loopback(const std::string& address);
 // The address at which other machines reach a listening address such as 0.0.0.0.

@@ -19,6 +19,9 @@ constexpr OptionSpec install_options[] = {
     {"postgres", 0, nullptr,
      "keep the state in the database named by the key `url` of the secret billow-store, and run a "
      "second head as a standby"},
+    {"files-class", 0, "CLASS",
+     "with --postgres: storage class of a volume that both heads can write (ReadWriteMany), for "
+     "uploaded files and the key of secrets"},
     {"host", 0, "NAME", "also an Ingress for this host name"},
     {"pod-monitor", 0, nullptr, "also a PodMonitor for the Prometheus operator"},
     {"daemonset", 0, nullptr,
@@ -36,12 +39,16 @@ int cmd_install_kubernetes(const Parsed& parsed) {
                                  .pool_only = parsed.has("pool-only"),
                                  .storage = parsed.get("storage", "20Gi"),
                                  .postgres = parsed.has("postgres"),
+                                 .files_class = parsed.get("files-class"),
                                  .host = parsed.get("host"),
                                  .pod_monitor = parsed.has("pod-monitor"),
                                  .daemon_set = parsed.has("daemonset")};
   if (settings.image.empty() && !settings.pool_only)
     return report_usage({Code::invalid, "an image is required",
                          "name one that contains billow: --image registry.example/billow:0.1"});
+  if (!settings.files_class.empty() && !settings.postgres)
+    return report_usage({Code::invalid, "--files-class is for two heads",
+                         "add --postgres; one head keeps its files in its own volume"});
   std::string text;
   for (const Json& document : pool::install_manifests(settings))
     text += "---\n" + pool::to_yaml(document);

@@ -456,6 +456,7 @@ Result<agent::NodeOptions> node_options(const Parsed& parsed,
   if (const std::string text = variable("BILLOW_LEAVE_WITHIN"); !text.empty())
     options.leave_within = BILLOW_TRY(parse_duration(text));
   options.jobs_as_agent = parsed.has("jobs-as-agent");
+  options.without_account = variable("BILLOW_WITHOUT_ACCOUNT");
   BILLOW_TRY_VOID(read_kept_on_node(parsed, options));
   options.reclaim_notices = parsed.get("reclaim-notices");
   options.metadata_url = parsed.get("metadata-url");

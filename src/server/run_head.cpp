@@ -24,7 +24,8 @@ Status run_head(head::HeadOptions options) {
     head::Head head;
   };
   Composition parts(std::move(options));
-  BILLOW_TRY_VOID(parts.head.start());
+  if (const Status started = parts.head.start(); !started)
+    return parts.head.was_told_to_end() ? Status{} : started;
   parts.api.begin(parts.host.now());
   BILLOW_TRY_VOID(parts.head.serve(
       {.handler =

@@ -11,6 +11,7 @@ import threading
 import time
 import unittest
 
+import net
 import postgres
 from ports import free_port
 from rig import BILLOW, Answer, Rig, UnixConnection, poll
@@ -22,6 +23,7 @@ class Pair:
     def __init__(self, url):
         self.rig = Rig(up=False)
         self.url, self.heads, self.addresses = url, {}, {}
+        self.places = {}  # what a process runs behind: nsenter to its machine
 
     def dir(self, name):
         return os.path.join(self.rig.root, f"head-{name}")
@@ -33,7 +35,7 @@ class Pair:
     def spawn(self, name, *command, **environment):
         with open(os.path.join(self.rig.root, f"{name}.log"), "a", encoding="utf-8") as log:
             process = subprocess.Popen(
-                [BILLOW, *map(str, command)],
+                [*self.places.get(name, ()), BILLOW, *map(str, command)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -366,6 +368,73 @@ class Failover(postgres.PostgresTest):
     def node_is_ready(pair, head):
         nodes = json.loads(pair.cli(head, "nodes", "--json").stdout)["nodes"]
         return [node["state"] for node in nodes] == ["ready"]
+
+
+@unittest.skipIf(net.usable(), net.usable())
+class Door(postgres.PostgresTest):
+    """Connections to a head that stands by are passed on, over a network between machines."""
+
+    def setUp(self):
+        self.net = net.Net("a", "b", "box")
+        self.addCleanup(self.net.close)
+        self.pg.psql("CREATE DATABASE door")
+        self.pair = Pair(f"postgres://billow@/door?host={self.pg.dir}&port={self.pg.port}")
+        self.addCleanup(self.pair.close)
+        for name in ("a", "b", "box"):
+            self.pair.places[name] = self.net.inside(name)
+
+    def start(self, name, *more):
+        names = (("--tls-name", self.net.address(head)) for head in ("a", "b"))
+        words = (word for pair in names for word in pair)
+        self.pair.start(name, *words, *more, listen="0.0.0.0:7070")
+
+    def test_every_head_can_be_used(self):
+        pair = self.pair
+        self.start("a")
+        poll(lambda: pair.leads("a"), "the first head", 60)
+        self.start("b", "--standby")
+        poll(lambda: "connections are passed on" in pair.log("b"), "the standby", 60)
+        token = pair.cli("a", "token", "create", "--node").stdout.strip()
+        pair.spawn(
+            *("box", "join", f"https://{self.net.address('b')}:7070", "--token", token),
+            *("--node-name", "box", "--data", os.path.join(pair.rig.root, "box")),
+            *("--sim", "1xH100"),
+        )
+        # All of its traffic, a long output included, goes by way of the standby.
+        done = pair.cli("a", "run", "--gpus", 1, "--", "seq", 200000)
+        self.assertEqual(done.stdout.split()[-1], "200000", done.stderr)
+        gate = os.path.join(pair.rig.root, "gate")
+        script = f"while [ ! -e {gate} ]; do sleep 0.1; done; exit 6"
+        job = json.loads(
+            pair.cli("a", "submit", "--gpus", 1, "--json", "--", "sh", "-c", script).stdout
+        )["id"]
+        poll(lambda: "running" in pair.cli("a", "describe", job).stdout, "the job", 60)
+
+        # The standby takes over at the same address; the old leader comes back as its standby.
+        pair.heads["a"].kill()
+        pair.heads["a"].wait()
+        poll(lambda: pair.leads("b"), "the takeover", 30)
+        self.start("a", "--standby")
+        poll(lambda: "connections are passed on" in pair.log("a"), "the other standby", 60)
+        poll(lambda: Failover.node_is_ready(pair, "b"), "the node at the new leader", 30)
+        with open(gate, "w", encoding="ascii"):
+            pass
+        self.assertEqual(pair.cli("b", "wait", job).returncode, 6)
+
+        # A laptop that knows only the standby.
+        token = pair.cli("b", "token", "create", "laptop").stdout.strip()
+        laptop = {"PATH": os.environ["PATH"], "HOME": pair.rig.files, "BILLOW_TOKEN": token}
+        asked = subprocess.run(
+            [
+                *(*self.net.inside("box"), BILLOW, "describe", str(job)),
+                *("--head", f"https://{self.net.address('a')}:7070"),
+            ],
+            **{"env": laptop, "capture_output": True, "text": True, "check": False},
+        )
+        self.assertEqual(asked.returncode, 0, asked)
+
+        pair.heads["a"].send_signal(signal.SIGTERM)
+        self.assertEqual(pair.heads["a"].wait(10), 0, pair.log("a"))
 
 
 if __name__ == "__main__":

@@ -43,8 +43,7 @@ class Story:
         print(f"{type(self).__name__}: seed {seed}, {count} faults", flush=True)
         self.random = random.Random(seed)
         self.jobs = {}  # job → (number, whether it may be started again)
-        self.killed = set()  # jobs whose pod was killed without a warning
-        self.doomed = []  # machines whose pods were killed: one may still take a job before it dies
+        self.doomed = set()  # nodes whose pods were killed: one may still take a job before it dies
         self.happened = []
         self.done = {name: 0 for name in self.faults}
         end = time.monotonic() + 60 * float(os.environ.get("BILLOW_KUBE_MINUTES") or 600)
@@ -55,7 +54,6 @@ class Story:
             while len(self.unfinished()) < 3:
                 self.submit()
             self.let_work()
-            self.note_killed()
             fault = self.random.choices(list(self.faults), list(self.faults.values()))[0]
             self.happened.append((time.strftime("%H:%M:%S"), fault))
             getattr(self, fault)()
@@ -109,17 +107,20 @@ class Story:
 
     def kill_pod(self):
         if name := self.some_pod():
-            self.doomed.append(name.partition("-")[2].partition("-")[2])  # billow-…-MACHINE
-            self.note_killed()
+            machine = name.partition("-")[2].partition("-")[2]  # billow-…-MACHINE
+            self.note_doomed(machine)
             self.cluster.remove(name)
-            self.note_killed()
+            self.note_doomed(machine)
 
-    def note_killed(self):
-        """The node of a job is known by name only as long as it exists."""
-        for job in self.unfinished() if self.doomed else ():
-            for task in self.rig.job(job)["tasks"]:
-                if task["node"].partition(".")[0] in self.doomed:
-                    self.killed.add(job)
+    def note_doomed(self, machine):
+        """A node has its name only as long as it exists; jobs that are over know its number."""
+        told = poll(lambda: self.attempt("nodes", "--json"), "a head that answers", 60)
+        for node in told["nodes"]:
+            if node["name"].partition(".")[0] == machine:
+                self.doomed.add(node["id"])
+
+    def was_killed(self, job):
+        return any(task["node_id"] in self.doomed for task in job["tasks"])
 
     def kill_api(self):
         self.cluster.api_away()
@@ -164,9 +165,9 @@ class Story:
                 self.assertEqual(state, "succeeded", f"job {job} may be started again")
             elif state == "lost":
                 lost += 1
-                if job not in self.killed:
+                if not self.was_killed(told):
                     print(f"what happened: {self.happened}", flush=True)
-                self.assertIn(job, self.killed, f"lost, and its pod was not killed: {told}")
+                self.assertTrue(self.was_killed(told), f"lost, and its pod was not killed: {told}")
             else:
                 self.assertEqual(state, "succeeded", job)
             if state == "succeeded":

@@ -132,6 +132,22 @@ class Install(unittest.TestCase):
         self.assertIn("kind: Role\n", text)
         self.assertNotIn("StatefulSet", text)
 
+    def test_a_head_is_ready_to_be_replaced_by_another(self):
+        plain, two = printed("--image", "i"), printed("--image", "i", "--postgres")
+        self.assertIn("replicas: 1\n", plain)
+        self.assertIn("replicas: 2\n", two)
+        self.assertNotIn("PersistentVolumeClaim\n", two)
+        shared = printed("--image", "i", "--postgres", "--files-class", "nfs")
+        self.assertIn("kind: PersistentVolumeClaim\n", shared)
+        self.assertIn("- --files-dir\n", shared)
+        self.assertIn("type: OnDelete\n", printed("--image", "i", "--daemonset"))
+
+    def test_files_for_two_heads_need_two_heads(self):
+        words = ("install", "kubernetes", "--image", "i", "--files-class", "nfs")
+        done = subprocess.run([BILLOW, *words], capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--postgres", done.stderr)
+
     def test_an_image_is_required_for_a_head(self):
         done = subprocess.run(
             [BILLOW, "install", "kubernetes"], capture_output=True, text=True, check=False
@@ -158,6 +174,7 @@ class OnReal(unittest.TestCase):
         )
         image = ("--image", "registry.example/billow:0.1")
         every = {"postgres": True, "host": "h.example.org", "podMonitor": True, "daemonSet": True}
+        shared = {"postgres": True, "filesClass": "nfs"}
         for text in (
             printed(*image),
             printed("--pool-only"),
@@ -165,8 +182,10 @@ class OnReal(unittest.TestCase):
                 *(*image, "--host", "h.example.org"),
                 *("--postgres", "--pod-monitor", "--daemonset"),
             ),
+            printed(*image, "--postgres", "--files-class", "nfs"),
             render_chart("billow", image=image[1]),
-            render_chart("billow", image=image[1], **every),
+            render_chart("billow", image=image[1], **shared),
+            render_chart("billow", image=image[1], **every, filesClass="nfs"),
         ):
             said = self.cluster.kubectl(
                 *("apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-"),

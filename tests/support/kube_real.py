@@ -667,8 +667,10 @@ disabled_plugins = ["io.containerd.internal.v1.opt"]
 
 
 def removed(folder):
+    """Also the control groups that an agent in the container made below its own."""
     try:
-        os.rmdir(folder)
+        for inner, _, _ in os.walk(folder, topdown=False):
+            os.rmdir(inner)
     except FileNotFoundError:
         return True
     except OSError:

@@ -8,6 +8,8 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
+import time
 
 import kube_real
 
@@ -19,6 +21,7 @@ class ServiceAddresses:
 
     def __init__(self, cluster):
         self.cluster, self.proxies = cluster, {}
+        self.following = None
 
     def lead(self, address, port, target, target_port):
         """From now on connections to the service reach this target."""
@@ -49,6 +52,39 @@ class ServiceAddresses:
             raise AssertionError("no name server")
         self.proxies[kube_real.DNS, 53] = server
 
+    def follow(self, namespace, service, port):
+        """From now on connections to the service reach a pod of it that is ready: as long as it is
+        ready the same one, else the last."""
+        place = f"/api/v1/namespaces/{namespace}"
+        address = self.cluster.get_object(f"{place}/services/{service}")["spec"]["clusterIP"]
+        self.name(f"{service}.{namespace}.svc.cluster.local", address)
+
+        def look(going):
+            now = None
+            while going.is_set():
+                found = self.cluster.get_object(f"{place}/endpoints/{service}") or {}
+                ready = sorted(
+                    one["ip"]
+                    for subset in found.get("subsets") or []
+                    for one in subset.get("addresses") or []
+                )
+                if ready and now not in ready:
+                    now = ready[-1]
+                    self.lead(address, port, now, port)
+                time.sleep(0.2)
+
+        self.stop_following()
+        going = threading.Event()
+        going.set()
+        self.following = (going, threading.Thread(target=look, args=(going,)))
+        self.following[1].start()
+
+    def stop_following(self):
+        if self.following:
+            self.following[0].clear()
+            self.following[1].join()
+            self.following = None
+
     def end(self, address, port):
         if proxy := self.proxies.pop((address, port), None):
             proxy.kill()
@@ -56,6 +92,7 @@ class ServiceAddresses:
             proxy.stdout.close()
 
     def close(self):
+        self.stop_following()
         for place in list(self.proxies):
             self.end(*place)
 

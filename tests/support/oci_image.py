@@ -106,6 +106,13 @@ def libraries_of(program):
     return set(re.findall(r"(/[^ ]+) \(", text))
 
 
+def loaded_by_name(library):
+    """Where this machine has it, or nothing: programs that load it at run time do not name it."""
+    text = subprocess.run(["ldconfig", "-p"], capture_output=True, text=True, check=False).stdout
+    found = re.search(rf"^\s*{re.escape(library)} .* => (\S+)$", text, re.M)
+    return found[1] if found else ""
+
+
 class Files:
     """Programs of this machine with the libraries they need, and busybox."""
 
@@ -136,6 +143,8 @@ def billow_image(name):
         source = os.path.join(BIN, program)
         if os.path.exists(source):
             files.add("opt/billow/bin/" + program, source)
+    if libpq := loaded_by_name("libpq.so.5"):
+        files.libraries |= {libpq} | libraries_of(libpq)
     if flock := shutil.which("flock"):  # jobs of tests show with it that they run once at a time
         files.add("bin/flock", flock)
     for library in os.listdir(lib) if os.path.isdir(lib) else ():

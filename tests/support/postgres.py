@@ -29,7 +29,11 @@ def unusable():
 
 
 class Postgres:
-    def __init__(self):
+    """inside: what its programs run behind (nsenter into a network); address, allow: where it
+    listens there, and for which network."""
+
+    def __init__(self, inside=(), address="127.0.0.1", allow=""):
+        self.inside, self.address = inside, address
         self.dir = tempfile.mkdtemp(prefix="billow-pg-")
         self.port = free_port()
         self.user = "postgres" if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name
@@ -48,13 +52,16 @@ class Postgres:
             "UTF8",
             "--locale=C.UTF-8",
         )
+        if allow:
+            with open(f"{self.dir}/data/pg_hba.conf", "a", encoding="ascii") as f:
+                f.write(f"host all all {allow} trust\n")
         self.process = None
         self.start()
 
     def run(self, program, *args):
         prefix = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
         done = subprocess.run(
-            [*prefix, os.path.join(programs(), program), *args],
+            [*self.inside, *prefix, os.path.join(programs(), program), *args],
             capture_output=True,
             text=True,
             cwd="/",
@@ -76,8 +83,8 @@ class Postgres:
             f"{self.dir}/log",
             "-o",
             (
-                f"-p {self.port} -k {self.dir} -c listen_addresses=127.0.0.1 -c shared_buffers=32MB"
-                " -c max_connections=60"
+                f"-p {self.port} -k {self.dir} -c listen_addresses={self.address}"
+                " -c shared_buffers=32MB -c max_connections=60"
             ),
             "start",
         )
@@ -107,7 +114,7 @@ class Postgres:
     def database(self, name):
         """A new, empty one; its URL."""
         self.psql(f"CREATE DATABASE {name}")
-        return f"postgres://billow@127.0.0.1:{self.port}/{name}"
+        return f"postgres://billow@{self.address}:{self.port}/{name}"
 
     def close(self):
         try:

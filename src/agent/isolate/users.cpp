@@ -68,6 +68,14 @@ Result<UserRecord> confined_user(const std::string& account) {
 }
 
 Result<UserRecord> look_up_user(const std::string& name) {
+  if (const auto colon = name.find(':'); colon != std::string::npos) {
+    const auto uid = BILLOW_TRY(parse_int(name.substr(0, colon), 1, UINT32_MAX - 1));
+    const auto gid = BILLOW_TRY(parse_int(name.substr(colon + 1), 1, UINT32_MAX - 1));
+    return UserRecord{std::to_string(uid),
+                      "/tmp",
+                      "/bin/sh",
+                      {static_cast<std::uint32_t>(uid), static_cast<std::uint32_t>(gid), {}}};
+  }
   std::vector<char> buffer(16 << 10);
   passwd entry{};
   passwd* found = nullptr;

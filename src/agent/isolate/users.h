@@ -15,7 +15,8 @@ struct UserRecord {
   Identity identity;
 };
 
-// The account of that name on this machine, with its groups.
+// The account of that name on this machine, with its groups. "1000:100" is a user and a group that
+// need no account.
 Result<UserRecord> look_up_user(const std::string& name);
 Result<UserRecord> look_up_uid(std::uint32_t uid);
 // The account this process runs as.

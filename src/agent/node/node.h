@@ -38,6 +38,8 @@ struct NodeOptions {
   // kill it. (Slurm does so after 30 s.)
   Duration leave_within = seconds(20);
   bool jobs_as_agent = false;  // jobs run as the agent's own user, whoever submitted them
+  // "1000:1000": whom jobs run as whose user has no account here; empty: they fail.
+  std::string without_account;
   // Limit for models and data from outside, and separately for projects' cache directories.
   std::uint64_t cache_bytes_max = 100ull << 30;
   std::uint64_t images_bytes_max = 100ull << 30;         // container images, per user

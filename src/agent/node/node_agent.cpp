@@ -282,6 +282,9 @@ void NodeAgent::perform(const Effects& effects) {
         start.start.unix_user.clear();
       else if (const auto self = current_user(); self && options_.jobs_as_agent)
         start.start.env[wire::confined_variable] = self->name;
+      if (!options_.without_account.empty() && !start.start.unix_user.empty() &&
+          !look_up_user(start.start.unix_user))
+        start.start.unix_user = options_.without_account;
       if (const Status allowed = allowed_here(start.start); allowed)
         tasks_->perform(start);
       else

@@ -258,6 +258,8 @@ NodeFacts KubernetesPool::facts_of(const std::string& node) {
     pod = found->second;
   }
   out.address = pod.address;
+  if (pod.stage == PodStage::leaving || pod.stage == PodStage::ended)
+    out.leaving = pod.has_reason ? pod.note : "its pod is being deleted";
   // The node cannot say hello before find_cluster() has succeeded and its pod was seen.
   out.labels = place_labels(labels_->of(pod.node), pods_.rack_label);
   return out;

@@ -11,6 +11,11 @@ namespace {
 
 constexpr int api_port = 7070;
 constexpr int gateway_port = 7071;
+// Kubernetes opens the files of a volume to its group whenever the mode of the volume's own
+// directory is not what it wants. So the data directory, which only its owner may enter, is below.
+constexpr const char* volume_dir = "/var/lib/billow";
+constexpr const char* data_dir = "/var/lib/billow/data";
+constexpr const char* shared_dir = "/var/lib/billow-shared";
 
 template <class... Items>
 Json list_of(Items... items) {
@@ -84,6 +89,7 @@ Json restricted_pod() {
                        {"runAsUser", 1000},
                        {"runAsGroup", 1000},
                        {"fsGroup", 1000},
+                       {"fsGroupChangePolicy", "OnRootMismatch"},
                        {"seccompProfile", Json::object({{"type", "RuntimeDefault"}})}});
 }
 
@@ -99,9 +105,9 @@ Json probe() {
 }
 
 Json head_container(const InstallSettings& s) {
-  Json command = list_of("billow", "up", "--data", "/var/lib/billow", "--listen",
-                         fmt::format("0.0.0.0:{}", api_port), "--gateway",
-                         fmt::format("0.0.0.0:{}", gateway_port), "--no-agent");
+  Json command =
+      list_of("billow", "up", "--data", data_dir, "--listen", fmt::format("0.0.0.0:{}", api_port),
+              "--gateway", fmt::format("0.0.0.0:{}", gateway_port), "--no-agent");
   std::vector<std::string> names = {"billow", "billow." + s.name_space,
                                     "billow." + s.name_space + ".svc"};
   if (!s.host.empty())
@@ -110,14 +116,22 @@ Json head_container(const InstallSettings& s) {
     command.push("--tls-name");
     command.push(name);
   }
-  Json env = list_of(Json::object({{"name", "HOME"}, {"value", "/var/lib/billow"}}),
-                     Json::object({{"name", "BILLOW_DATA"}, {"value", "/var/lib/billow"}}));
+  Json env = list_of(Json::object({{"name", "HOME"}, {"value", data_dir}}),
+                     Json::object({{"name", "BILLOW_DATA"}, {"value", data_dir}}));
+  Json mounts = list_of(Json::object({{"name", "data"}, {"mountPath", volume_dir}}));
   if (s.postgres) {
     command.push("--standby");
     env.push(Json::object(
         {{"name", "BILLOW_STORE"},
          {"valueFrom", Json::object({{"secretKeyRef", Json::object({{"name", "billow-store"},
                                                                     {"key", "url"}})}})}}));
+  }
+  if (!s.files_class.empty()) {
+    for (const std::string& word :
+         {std::string("--files-dir"), fmt::format("{}/files", shared_dir),
+          std::string("--secrets-key"), fmt::format("{}/secrets.key", shared_dir)})
+      command.push(word);
+    mounts.push(Json::object({{"name", "shared"}, {"mountPath", shared_dir}}));
   }
   return Json::object(
       {{"name", "head"},
@@ -128,34 +142,63 @@ Json head_container(const InstallSettings& s) {
                          Json::object({{"name", "gateway"}, {"containerPort", gateway_port}}))},
        {"readinessProbe", probe()},
        {"securityContext", restricted_container()},
-       {"volumeMounts",
-        list_of(Json::object({{"name", "data"}, {"mountPath", "/var/lib/billow"}}))}});
+       {"volumeMounts", std::move(mounts)}});
+}
+
+Json claim_of(const char* mode, const std::string& size) {
+  return Json::object(
+      {{"accessModes", list_of(mode)},
+       {"resources", Json::object({{"requests", Json::object({{"storage", size}})}})}});
+}
+
+Json head_pod(const InstallSettings& s) {
+  Json spec = Json::object({{"serviceAccountName", "billow"},
+                            {"securityContext", restricted_pod()},
+                            {"terminationGracePeriodSeconds", 30},
+                            {"containers", list_of(head_container(s))}});
+  if (s.postgres) {
+    // One machine that fails does not take both heads with it.
+    const Json term = Json::object(
+        {{"topologyKey", "kubernetes.io/hostname"},
+         {"labelSelector", Json::object({{"matchLabels", app_labels("billow-head")}})}});
+    const Json wish = Json::object({{"weight", 100}, {"podAffinityTerm", term}});
+    spec.set("affinity",
+             Json::object({{"podAntiAffinity",
+                            Json::object({{"preferredDuringSchedulingIgnoredDuringExecution",
+                                           list_of(wish)}})}}));
+  }
+  if (!s.files_class.empty())
+    spec.set("volumes", list_of(Json::object({{"name", "shared"},
+                                              {"persistentVolumeClaim",
+                                               Json::object({{"claimName", "billow-shared"}})}})));
+  return spec;
+}
+
+void add_shared_volume(const InstallSettings& s, std::vector<Json>& out) {
+  Json claim = document(s, "v1", "PersistentVolumeClaim", "billow-shared");
+  Json spec = claim_of("ReadWriteMany", s.storage);
+  spec.set("storageClassName", s.files_class);
+  claim.set("spec", std::move(spec));
+  out.push_back(std::move(claim));
 }
 
 // A head with a volume of its own is stopped before its successor starts. With a database there are
-// two, and the one that does not lead is not ready.
+// two, and the one that stands by passes connections on to the other: both are ready, so an upgrade
+// replaces one after the other.
 void add_head(const InstallSettings& s, std::vector<Json>& out) {
   Json head = document(s, "apps/v1", "StatefulSet", "billow-head");
-  const Json volume = Json::object(
-      {{"metadata", Json::object({{"name", "data"}})},
-       {"spec",
-        Json::object({{"accessModes", list_of("ReadWriteOnce")},
-                      {"resources",
-                       Json::object({{"requests", Json::object({{"storage", s.storage}})}})}})}});
-  head.set(
-      "spec",
-      Json::object(
-          {{"replicas", s.postgres ? 2 : 1},
-           {"serviceName", "billow"},
-           {"podManagementPolicy", "Parallel"},
-           {"selector", Json::object({{"matchLabels", app_labels("billow-head")}})},
-           {"template",
-            Json::object({{"metadata", Json::object({{"labels", app_labels("billow-head")}})},
-                          {"spec", Json::object({{"serviceAccountName", "billow"},
-                                                 {"securityContext", restricted_pod()},
-                                                 {"terminationGracePeriodSeconds", 30},
-                                                 {"containers", list_of(head_container(s))}})}})},
-           {"volumeClaimTemplates", list_of(volume)}}));
+  const Json volume = Json::object({{"metadata", Json::object({{"name", "data"}})},
+                                    {"spec", claim_of("ReadWriteOnce", s.storage)}});
+  head.set("spec",
+           Json::object(
+               {{"replicas", s.postgres ? 2 : 1},
+                {"serviceName", "billow"},
+                {"podManagementPolicy", "Parallel"},
+                {"selector", Json::object({{"matchLabels", app_labels("billow-head")}})},
+                {"template",
+                 Json::object({{"metadata", Json::object({{"labels", app_labels("billow-head")}})},
+                               {"spec", head_pod(s)}})},
+                {"volumeClaimTemplates", list_of(volume)}}));
   out.push_back(std::move(head));
   Json service = document(s, "v1", "Service", "billow");
   service.set(
@@ -231,19 +274,23 @@ void add_pod_monitor(const InstallSettings& s, std::vector<Json>& out) {
 }
 
 // Every node with GPUs becomes a Billow node with all of its GPUs. It is privileged: it runs jobs
-// of several users, slices and containers like an agent outside of Kubernetes.
+// of several users, slices and containers like an agent outside of Kubernetes. Its jobs end with
+// its pod, so a new image does not replace the pods: each is replaced when somebody deletes it.
 void add_daemon_set(const InstallSettings& s, std::vector<Json>& out) {
   const Json agent = Json::object(
       {{"name", "node"},
        {"image", s.image},
        {"command",
         list_of("billow", "join", fmt::format("https://billow:{}", api_port), "--token-file",
-                "/billow-token/token", "--data", "/var/lib/billow", "--node-name", "$(NODE_NAME)")},
+                "/billow-token/token", "--data", "/var/lib/billow", "--node-name", "$(NODE_NAME)",
+                "--in-allocation", "--label", "kubernetes-node=$(NODE_NAME)")},
        {"env",
         list_of(Json::object({{"name", "NODE_NAME"},
                               {"valueFrom",
                                Json::object({{"fieldRef",
                                               Json::object({{"fieldPath", "spec.nodeName"}})}})}}),
+                Json::object({{"name", "BILLOW_LEAVE_WITHIN"}, {"value", "55s"}}),
+                Json::object({{"name", "BILLOW_WITHOUT_ACCOUNT"}, {"value", "1000:1000"}}),
                 Json::object({{"name", "NVIDIA_VISIBLE_DEVICES"}, {"value", "all"}}))},
        {"securityContext", Json::object({{"privileged", true}})},
        {"volumeMounts",
@@ -254,6 +301,7 @@ void add_daemon_set(const InstallSettings& s, std::vector<Json>& out) {
       "spec",
       Json::object(
           {{"selector", Json::object({{"matchLabels", app_labels("billow-node")}})},
+           {"updateStrategy", Json::object({{"type", "OnDelete"}})},
            {"template",
             Json::object(
                 {{"metadata", Json::object({{"labels", app_labels("billow-node")}})},
@@ -261,6 +309,7 @@ void add_daemon_set(const InstallSettings& s, std::vector<Json>& out) {
                   Json::object(
                       {{"automountServiceAccountToken", false},
                        {"hostPID", true},
+                       {"terminationGracePeriodSeconds", 60},
                        {"nodeSelector", Json::object({{"nvidia.com/gpu.present", "true"}})},
                        {"tolerations",
                         list_of(Json::object({{"key", "nvidia.com/gpu"}, {"operator", "Exists"}}))},
@@ -287,6 +336,8 @@ std::vector<Json> install_manifests(const InstallSettings& s) {
   add_network_policies(s, out);
   if (s.pool_only)
     return out;
+  if (!s.files_class.empty())
+    add_shared_volume(s, out);
   add_head(s, out);
   if (!s.host.empty())
     add_ingress(s, out);

@@ -15,9 +15,12 @@ struct InstallSettings {
   bool pool_only = false;        // only the account and role of a head that runs elsewhere
   std::string storage = "20Gi";  // of the head's volume
   bool postgres = false;         // state in the database of the secret billow-store; two heads
-  std::string host;              // of an Ingress; empty: none
-  bool pod_monitor = false;      // for the Prometheus operator
-  bool daemon_set = false;       // every node with GPUs becomes a Billow node
+  // With postgres: storage class of a volume that both heads write, for uploaded files and the key
+  // of secrets; empty: none.
+  std::string files_class;
+  std::string host;          // of an Ingress; empty: none
+  bool pod_monitor = false;  // for the Prometheus operator
+  bool daemon_set = false;   // every node with GPUs becomes a Billow node
 };
 
 std::vector<Json> install_manifests(const InstallSettings& settings);

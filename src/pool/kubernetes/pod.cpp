@@ -118,6 +118,10 @@ Json environment_of(const PodRequest& r) {
   env.push(Json::object({{"name", "HOME"}, {"value", home_dir}}));
   env.push(Json::object({{"name", "BILLOW_LEAVE_WITHIN"},
                          {"value", fmt::format("{}s", leave_within(r).ns / seconds(1).ns)}}));
+  // Images seldom have accounts for Billow's users.
+  if (r.settings.privileged)
+    env.push(Json::object({{"name", "BILLOW_WITHOUT_ACCOUNT"},
+                           {"value", fmt::format("{}:{}", r.settings.user, r.settings.group)}}));
   if (needs_download(r)) {
     // The first of several heads: the program is the same on all of them.
     const std::string head = r.order.head_url.substr(0, r.order.head_url.find(','));

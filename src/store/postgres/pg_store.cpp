@@ -13,6 +13,15 @@ namespace {
 
 constexpr useconds_t standby_look_us = 250'000;
 
+// Empty: nobody has stored one.
+Result<std::string> shared_value(pg::Db& db, const std::string& name) {
+  auto q = BILLOW_TRY(db.query("SELECT value FROM shared WHERE name = ?"));
+  q.bind(name);
+  if (!BILLOW_TRY(q.step()))
+    return std::string();
+  return std::string(q.text(0));
+}
+
 class PgStoreImpl final : public PgStore {
  public:
   explicit PgStoreImpl(const PgStoreOptions& options)
@@ -36,11 +45,10 @@ class PgStoreImpl final : public PgStore {
     auto db = BILLOW_TRY(pg::Db::connect(url_));
     BILLOW_TRY_VOID(db->run("INSERT INTO shared (name, value) VALUES (?,?) ON CONFLICT DO NOTHING",
                             name, candidate));
-    auto q = BILLOW_TRY(db->query("SELECT value FROM shared WHERE name = ?"));
-    q.bind(name);
-    if (!BILLOW_TRY(q.step()))
+    std::string value = BILLOW_TRY(shared_value(*db, name));
+    if (value.empty())
       return fail(Code::internal, fmt::format("{} could not be kept in {}", name, pg::shown(url_)));
-    return std::string(q.text(0));
+    return value;
   }
   Status set_shared_secret(const std::string& name, const std::string& value) override {
     auto db = BILLOW_TRY(pg::Db::connect(url_));
@@ -71,6 +79,9 @@ Result<Epoch> wait_for_lease(pg::Db& db, const PgStoreOptions& options) {
         options.on_waiting(who);
       said = true;
     }
+    if (epoch && options.on_leader_place)
+      if (const auto place = shared_value(db, leader_place_name); place && !place->empty())
+        options.on_leader_place(*place);
     if (options.keep_waiting && !options.keep_waiting())
       return fail(Code::unavailable, "no longer waiting to lead");
     ::usleep(standby_look_us);

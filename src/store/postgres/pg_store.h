@@ -12,6 +12,8 @@
 
 namespace billow {
 
+inline constexpr const char* leader_place_name = "leader-place";
+
 struct PgStoreOptions {
   std::string url;       // "postgres://user@host/database"
   std::string holder;    // the name of this head, for messages
@@ -21,6 +23,8 @@ struct PgStoreOptions {
   // Called several times a second; false ends the wait (Code::unavailable).
   std::function<bool()> keep_waiting;
   std::function<void(const std::string& holder)> on_waiting;  // once, when another head leads
+  // Several times a second while another head leads, with what it has stored as leader_place_name.
+  std::function<void(const std::string& text)> on_leader_place;
   JournalHooks hooks;
   std::size_t read_connections_max = limits::store_read_connections_max;
 };
