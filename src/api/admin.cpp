@@ -67,6 +67,7 @@ struct SetProjectBody {
   std::optional<OrderPolicy> policy;
   std::optional<std::vector<std::string>> regions, pools;
   std::optional<bool> admins_enter;
+  std::optional<Isolation> isolation;
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("weight", s.weight);
@@ -79,6 +80,7 @@ struct SetProjectBody {
     v("regions", s.regions);
     v("pools", s.pools);
     v("admins_enter", s.admins_enter);
+    v("isolation", s.isolation);
   }
 };
 struct MemberBody {
@@ -213,6 +215,7 @@ void projects(CallPtr call) {
                                   {"name", project.name},
                                   {"weight", project.weight},
                                   {"admins_enter", project.admins_enter},
+                                  {"isolation", enum_name(project.isolation)},
                                   {"members", std::move(members)}});
     view::add_quota(document, call->host.state(), project, call->host.now());
     list.push(std::move(document));
@@ -237,12 +240,14 @@ void set_project(CallPtr call) {
                      .policy = body->policy,
                      .regions = body->regions,
                      .pools = body->pools,
-                     .admins_enter = body->admins_enter};
+                     .admins_enter = body->admins_enter,
+                     .isolation = body->isolation};
   call->execute(std::move(command), 200, [call](const std::vector<Event>&) {
     const Project* project = call->host.state().project_by_name(call->parts[0]);
     Json document = Json::object({{"name", project->name},
                                   {"weight", project->weight},
-                                  {"admins_enter", project->admins_enter}});
+                                  {"admins_enter", project->admins_enter},
+                                  {"isolation", enum_name(project->isolation)}});
     view::add_quota(document, call->host.state(), *project, call->host.now());
     return document;
   });

@@ -118,6 +118,17 @@ Json namespaces_of(const BundleParts& parts) {
   return spaces;
 }
 
+// Libraries read /sys to find GPUs and processors; control groups show how much other jobs use.
+Json masked_paths(bool strict) {
+  Json paths = strings(
+      {"/proc/kcore", "/proc/keys", "/proc/timer_list", "/sys/firmware", "/sys/fs/selinux"});
+  if (strict)
+    for (const char* path : {"/sys/fs/cgroup", "/sys/kernel", "/sys/class/net",
+                             "/sys/devices/virtual/net", "/sys/block", "/sys/class/block"})
+      paths.push(path);
+  return paths;
+}
+
 }  // namespace
 
 std::string home_of(std::string_view user, std::string_view passwd) {
@@ -194,8 +205,9 @@ Result<Json> make_bundle(const Plan& plan, const BundleParts& parts) {
   argv.insert(argv.end(), rest.begin(), rest.end());
   if (argv.empty())
     return fail(Code::invalid, "the image has no default command", "give a command after --");
-  if (plan.refused_calls != 0)
-    argv.insert(argv.begin(), {as_user_path, confine_word, std::to_string(plan.refused_calls)});
+  if (plan.refused_calls != 0 || !plan.refused_numbers.empty())
+    argv.insert(argv.begin(), {as_user_path, confine_word,
+                               confinement(plan.refused_calls, plan.refused_numbers)});
   if (const ImageUser user = BILLOW_TRY(user_of(plan.config.user, parts.passwd, parts.groups));
       !user.root())
     argv.insert(argv.begin(), {as_user_path, std::to_string(user.uid), std::to_string(user.gid)});
@@ -236,12 +248,10 @@ Result<Json> make_bundle(const Plan& plan, const BundleParts& parts) {
        {"process", std::move(process)},
        {"root", Json::object({{"path", parts.root}, {"readonly", false}})},
        {"mounts", mounts_of(plan, parts)},
-       {"linux",
-        Json::object({{"namespaces", namespaces_of(parts)},
-                      {"maskedPaths", strings({"/proc/kcore", "/proc/keys", "/proc/timer_list",
-                                               "/sys/firmware", "/sys/fs/selinux"})},
-                      {"readonlyPaths", strings({"/proc/sys", "/proc/sysrq-trigger", "/proc/irq",
-                                                 "/proc/bus"})}})}});
+       {"linux", Json::object({{"namespaces", namespaces_of(parts)},
+                               {"maskedPaths", masked_paths(plan.strict)},
+                               {"readonlyPaths", strings({"/proc/sys", "/proc/sysrq-trigger",
+                                                          "/proc/irq", "/proc/bus"})}})}});
   if (!parts.hostname.empty())
     bundle.set("hostname", parts.hostname);
   return bundle;

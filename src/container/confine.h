@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "base/result.h"
 
@@ -13,7 +14,8 @@ namespace billow::container {
 // it.
 Status forbid_privileged_files();
 
-// Refuses system calls to this process and its descendants: CallRules, as bits.
-Status confine(std::uint32_t groups);
+// Refuses system calls to this process and its descendants: CallRules, as bits, and calls by
+// number.
+Status confine(std::uint32_t groups, const std::vector<std::uint32_t>& numbers = {});
 
 }  // namespace billow::container

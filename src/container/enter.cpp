@@ -181,7 +181,7 @@ Status enter_container(const Entry& entry, const std::string& command) {
                          .out = process::inherited,
                          .err = process::inherited,
                          .group = process::Group::ours};
-  BILLOW_TRY_VOID(confine(entry.plan.refused_calls));
+  BILLOW_TRY_VOID(confine(entry.plan.refused_calls, entry.plan.refused_numbers));
   // Only a child has the container's process ids.
   process::Child child = BILLOW_TRY(process::spawn(request));
   ::_exit(child.wait().code());

@@ -108,6 +108,10 @@ struct Plan {
   bool node_root = false;
   // Not without process ids of its own: the job must not reach its user's other processes.
   bool confined = false;
+  // Strict isolation: also nothing to see of other jobs' control groups and of the node's network.
+  bool strict = false;
+  // Numbers of system calls that are refused besides the rules.
+  std::vector<std::uint32_t> refused_numbers;
   bool operator==(const Plan&) const = default;
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
@@ -132,8 +136,18 @@ struct Plan {
     v("refused_calls", s.refused_calls);
     v("node_root", s.node_root);
     v("confined", s.confined);
+    v("strict", s.strict);
+    v("refused_numbers", s.refused_numbers);
   }
 };
+
+// The word that tells the program at as_user_path what to refuse: "6,101".
+inline std::string confinement(std::uint32_t groups, const std::vector<std::uint32_t>& numbers) {
+  std::string text = std::to_string(groups);
+  for (const std::uint32_t number : numbers)
+    text += "," + std::to_string(number);
+  return text;
+}
 
 inline std::string scratch_dir(const std::string& store, const std::string& key) {
   return store + "/scratch/" + key;

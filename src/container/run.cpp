@@ -80,8 +80,8 @@ Status check_command(const std::string& root, const Json& process) {
   std::size_t first = is(0, as_user_path) && is(1, init_word) ? 2 : 0;
   if (is(first, as_user_path) && !is(first + 1, confine_word))
     first += 3;  // a uid and a gid follow
-  if (is(first, as_user_path))
-    first += 3;  // "confine" and a number
+  while (is(first, as_user_path))
+    first += 3;  // "confine" and numbers
   const std::string command(first < words.size() ? words[first].str_or("") : "");
   if (command.empty())
     return fail(Code::invalid, "neither the image nor the job names a command",

@@ -11,8 +11,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/audit.h>
+#include <linux/capability.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -40,13 +42,22 @@ enum CallRules : std::uint32_t {
   // New namespaces and mounts. Inside a user namespace a process has rights over parts of the
   // kernel that are otherwise root's.
   no_namespaces = 4,
-  // Not a filter but a Landlock domain: abstract sockets and signals of processes outside it. The
-  // kernel has it since Linux 6.12; before, a job is kept apart by its user alone.
+  // Not a filter but a Landlock domain: processes outside it cannot be traced, and no device file
+  // can be made nor a mount changed; since Linux 6.12 also abstract sockets and signals of
+  // processes
+  // outside it. Kernels without Landlock, and older ones, leave that to the rest of the wall.
   no_outside_peers = 8,
+  // Calls that look into or steer other processes, and rare kinds of sockets. Debuggers need them.
+  no_rare_calls = 16,
+  // Not a filter either: gives up every capability, for good.
+  no_capabilities = 32,
 };
+// Behind the wall of strict isolation.
+inline constexpr std::uint32_t strict_rules =
+    no_privileged_files | no_kernel_doors | no_namespaces | no_outside_peers | no_capabilities;
 
 struct ArgumentTest {
-  enum Kind : std::uint8_t { none, any_bit, equals, differs } kind = none;
+  enum Kind : std::uint8_t { none, any_bit, equals, differs, above } kind = none;
   std::uint8_t argument = 0;
   std::uint32_t value = 0;  // compared with the lower half of the argument
 };
@@ -76,6 +87,9 @@ constexpr ArgumentTest is(std::uint8_t argument, std::uint32_t value) {
 }
 constexpr ArgumentTest is_not(std::uint8_t argument, std::uint32_t value) {
   return {ArgumentTest::differs, argument, value};
+}
+constexpr ArgumentTest more_than(std::uint8_t argument, std::uint32_t value) {
+  return {ArgumentTest::above, argument, value};
 }
 
 }  // namespace rules
@@ -165,11 +179,29 @@ inline constexpr CallRule call_rules[] = {
     {no_namespaces, 433, 433, EPERM, {}},                                     // fspick
     {no_namespaces, 442, 442, EPERM, {}},                                     // mount_setattr
     {no_namespaces, 467, 467, EPERM, {}},                                     // open_tree_attr
+
+    {no_rare_calls, 101, 117, EPERM, {}},  // ptrace
+    {no_rare_calls, 310, 270, EPERM, {}},  // process_vm_readv
+    {no_rare_calls, 311, 271, EPERM, {}},  // process_vm_writev
+    {no_rare_calls, 440, 440, EPERM, {}},  // process_madvise
+    {no_rare_calls, 448, 448, EPERM, {}},  // process_mrelease
+    {no_rare_calls, 438, 438, EPERM, {}},  // pidfd_getfd
+    {no_rare_calls, 312, 272, EPERM, {}},  // kcmp
+    {no_rare_calls, 298, 241, EPERM, {}},  // perf_event_open
+    {no_rare_calls, 300, 262, EPERM, {}},  // fanotify_init
+    {no_rare_calls, 303, 264, EPERM, {}},  // name_to_handle_at
+    {no_rare_calls, 278, 75, EPERM, {}},   // vmsplice
+    {no_rare_calls, 154, -1, EPERM, {}},   // modify_ldt
+    // socket: what is neither local, IPv4, IPv6 nor netlink
+    {no_rare_calls, 41, 198, EAFNOSUPPORT, {rules::more_than(0, 16)}},
+    {no_rare_calls, 41, 198, EAFNOSUPPORT, {rules::more_than(0, 2), rules::has(0, 4 | 1)}},
+    {no_rare_calls, 41, 198, EAFNOSUPPORT, {rules::is(0, 8)}},  // ATM
 };
 
 inline constexpr std::size_t rule_instructions_max = 7;
+inline constexpr std::size_t named_calls_max = 256;
 inline constexpr std::size_t filter_instructions_max =
-    8 + rule_instructions_max * (sizeof call_rules / sizeof call_rules[0]);
+    9 + rule_instructions_max * (sizeof call_rules / sizeof call_rules[0]) + 2 * named_calls_max;
 static_assert(filter_instructions_max <= BPF_MAXINSNS);
 
 struct CallFilter {
@@ -196,7 +228,9 @@ inline bool add_rule(CallFilter& filter, const CallRule& rule, std::uint32_t num
     const auto skip = static_cast<std::uint8_t>(2 * (tests - i - 1) + 1);
     // Both machines store the lower half first.
     filter.load(offsetof(seccomp_data, args) + 8u * test.argument);
-    const int compare = test.kind == ArgumentTest::any_bit ? BPF_JSET : BPF_JEQ;
+    const int compare = test.kind == ArgumentTest::any_bit ? BPF_JSET
+                        : test.kind == ArgumentTest::above ? BPF_JGT
+                                                           : BPF_JEQ;
     const bool inverse = test.kind == ArgumentTest::differs;
     filter.put(BPF_JMP | compare | BPF_K, test.value, inverse ? skip : std::uint8_t{0},
                inverse ? std::uint8_t{0} : skip);
@@ -204,6 +238,12 @@ inline bool add_rule(CallFilter& filter, const CallRule& rule, std::uint32_t num
   filter.put(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | static_cast<std::uint32_t>(rule.error));
   return tests > 0;
 }
+
+// System calls by number, of this machine, besides those of the rules.
+struct NamedCalls {
+  std::uint32_t numbers[named_calls_max] = {};
+  std::size_t count = 0;
+};
 
 // The filter that refuses what the groups (CallRules, as bits) name.
 inline CallFilter make_call_filter(std::uint32_t groups, Machine machine = this_machine) {
@@ -231,20 +271,64 @@ inline CallFilter make_call_filter(std::uint32_t groups, Machine machine = this_
   return filter;
 }
 
-// For this thread and what it starts. Without root it must have given up new privileges before.
-// Returns null, or the step that failed, with errno.
-inline const char* refuse_calls(std::uint32_t groups) {
-  constexpr long create_ruleset = 444, restrict_self = 446;
+inline CallFilter with_named(CallFilter filter, const NamedCalls& named) {
+  filter.length--;  // before its last answer
+  filter.load(offsetof(seccomp_data, nr));
+  for (std::size_t i = 0; i < named.count; ++i) {
+    filter.put(BPF_JMP | BPF_JEQ | BPF_K, named.numbers[i], 0, 1);
+    filter.put(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM);
+  }
+  filter.put(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+  return filter;
+}
+
+// A Landlock domain, as far as this kernel has it.
+inline const char* enter_landlock_domain() {
+  constexpr long create_ruleset = 444, add_rule = 445, restrict_self = 446;
+  constexpr std::uint64_t make_device = 1 << 6 | 1 << 11, refer = 1 << 13;
+  const long version = syscall(create_ruleset, nullptr, 0, 1);
+  if (version < 2)
+    return nullptr;  // the first one forbids moving files between directories
   const struct {
     std::uint64_t files, network, scoped;
-  } peers{0, 0, 3};  // abstract sockets and signals
-  const long domain =
-      groups & no_outside_peers ? syscall(create_ruleset, &peers, sizeof peers, 0) : -1;
-  if (domain >= 0) {
-    syscall(restrict_self, domain, 0);
-    close(static_cast<int>(domain));
-  }
-  CallFilter filter = make_call_filter(groups);
+  } rights{make_device | refer, 0, version < 6 ? 0u : 3u};
+  const std::size_t known = version < 4 ? 8 : version < 6 ? 16 : 24;
+  const long domain = syscall(create_ruleset, &rights, known, 0);
+  if (domain < 0)
+    return "make a Landlock domain";
+  struct __attribute__((packed)) {
+    std::uint64_t allowed;
+    std::int32_t below;
+  } moving{refer, open("/", O_PATH | O_CLOEXEC)};
+  const bool entered = moving.below >= 0 && syscall(add_rule, domain, 1, &moving, 0) == 0 &&
+                       syscall(restrict_self, domain, 0) == 0;
+  const int error = errno;
+  close(moving.below);
+  close(static_cast<int>(domain));
+  errno = error;
+  return entered ? nullptr : "enter a Landlock domain";
+}
+
+// Without the right to drop it, the bounding set gives nothing to a process that gains no
+// privileges.
+inline const char* give_up_capabilities() {
+  for (int one = 0; prctl(PR_CAPBSET_READ, one, 0, 0, 0) >= 0; ++one)
+    prctl(PR_CAPBSET_DROP, one, 0, 0, 0);
+  prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  const __user_cap_data_struct none[2] = {};
+  return syscall(SYS_capset, &header, none) == 0 ? nullptr : "give up the capabilities";
+}
+
+// For this thread and what it starts. Without root it must have given up new privileges before.
+// Returns null, or the step that failed, with errno.
+inline const char* refuse_calls(std::uint32_t groups, const NamedCalls& named = {}) {
+  const char* failed = groups & no_outside_peers ? enter_landlock_domain() : nullptr;
+  if (!failed && (groups & no_capabilities) != 0)
+    failed = give_up_capabilities();
+  if (failed)
+    return failed;
+  CallFilter filter = with_named(make_call_filter(groups), named);
   const sock_fprog program{filter.length, filter.code};
   return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0u, &program) == 0 ? nullptr
                                                                           : "filter system calls";

@@ -1,5 +1,6 @@
 // doctor: whether this machine is fit for a head and its jobs, and what to do where it is not.
 #include <fmt/format.h>
+#include <stdlib.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -14,8 +15,12 @@
 #include "client/frame/console.h"
 #include "client/frame/local_heads.h"
 #include "client/frame/server_commands.h"
+#include "container/plan.h"
+#include "core/wire/codec.h"
 #include "gpu/describe.h"
 #include "net/address.h"
+#include "process/call_filter_linux.h"
+#include "process/capture.h"
 
 namespace billow::client {
 namespace {
@@ -23,7 +28,10 @@ namespace {
 constexpr OptionSpec doctor_options[] = {
     {"sim", 0, "SPEC", "check simulated GPUs instead of the driver's"},
     {"isolation", 0, nullptr,
-     "try to get out of a job, the way a job of another user would, and show what was refused"},
+     "try to get out of a job, the way a job of another user would, plain and with --isolation "
+     "strict, and show what was refused"},
+    {"inside", 0, nullptr,
+     "with --isolation: try it from where this command runs, for example in a job"},
 };
 
 struct Finding {
@@ -105,8 +113,56 @@ void check_head(std::vector<Finding>& out, const std::string& data_dir) {
                    "chooses a free port"});
 }
 
-void check_isolation(std::vector<Finding>& out) {
-  const auto tries = agent::try_escapes();
+// A job with strict isolation, made as the agent makes it, that tries to get out.
+Result<process::Output> run_behind_the_wall(const std::string& store) {
+  process::Spawn request;
+  if (::geteuid() == 0) {
+    constexpr std::uint32_t nobody = 65534;
+    request.identity = process::Identity{nobody, nobody, {}};
+    if (::chown(store.c_str(), nobody, nobody) != 0)
+      return fail_errno(store, errno);
+  }
+  container::Plan plan;
+  plan.key = "doctor";
+  plan.store = store;
+  plan.root = plan.node_root = plan.no_network = plan.confined = plan.strict = true;
+  plan.refused_calls = process::strict_rules;
+  const std::string program = executable_dir() + "/billow";
+  request.argv = {program, "box", "--", program, "doctor", "--isolation", "--inside", "--json"};
+  request.env = {"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+                 fmt::format("{}={}", container::plan_variable, wire::to_json_text(plan))};
+  request.cwd = "/";
+  request.whole_tree = true;
+  request.deadline = system_clock().steady() + seconds(60);
+  return process::capture(std::move(request));
+}
+
+void check_wall(std::vector<Finding>& out) {
+  std::string store = "/var/tmp/billow-doctor-XXXXXX";
+  if (!::mkdtemp(store.data()))
+    return out.push_back(
+        {"note",
+         fmt::format("strict isolation cannot be tried: {}: {}", store, strerrordesc_np(errno)),
+         ""});
+  const auto ran = run_behind_the_wall(store);
+  if (const Status gone = remove_tree(store); !gone)
+    out.push_back({"note", gone.error().message, ""});
+  const auto document = ran ? parse_json(ran->out) : Result<Json>(pass(ran.error()));
+  if (!document || document->at("findings").items().empty()) {
+    const std::string why = ran ? std::string(trim(ran->err)) : ran.error().message;
+    out.push_back({"note", "jobs with --isolation strict cannot run here: " + why,
+                   "see docs/access.md, \"Strict isolation\""});
+    return;
+  }
+  for (const Json& one : (*document)["findings"].items()) {
+    const bool held = one["level"].str_or("") == "ok";
+    out.push_back({held ? "ok" : "problem", fmt::format("strict: {}", one["text"].str_or("")),
+                   held ? "" : "see docs/access.md"});
+  }
+}
+
+void check_isolation(std::vector<Finding>& out, bool inside) {
+  const auto tries = inside ? agent::try_escapes_from_here() : agent::try_escapes();
   if (!tries) {
     out.push_back({"problem", "isolation cannot be checked: " + tries.error().message, ""});
     return;
@@ -116,6 +172,8 @@ void check_isolation(std::vector<Finding>& out) {
       out.push_back({"ok", fmt::format("refused: {} ({})", one.name, one.answer), ""});
     else
       out.push_back({"problem", "a job can " + one.name, "see docs/access.md"});
+  if (!inside)
+    check_wall(out);
 }
 
 int cmd_doctor(const Parsed& parsed) {
@@ -124,12 +182,16 @@ int cmd_doctor(const Parsed& parsed) {
   if (!meant)
     return report(meant.error());
   const std::string data_dir = *meant;
-  check_gpus(findings, parsed.get("sim"));
-  check_node(findings);
-  check_disk(findings, data_dir);
-  check_head(findings, data_dir);
+  if (parsed.has("inside") && !parsed.has("isolation"))
+    return report_usage({Code::invalid, "--inside needs --isolation", ""});
+  if (!parsed.has("inside")) {
+    check_gpus(findings, parsed.get("sim"));
+    check_node(findings);
+    check_disk(findings, data_dir);
+    check_head(findings, data_dir);
+  }
   if (parsed.has("isolation"))
-    check_isolation(findings);
+    check_isolation(findings, parsed.has("inside"));
   bool problem = false;
   Json list = Json::array();
   for (const Finding& f : findings) {

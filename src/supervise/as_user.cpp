@@ -31,6 +31,24 @@ bool is_number(const char* text) {
   return true;
 }
 
+// "6,101,310": the groups of rules as bits, and numbers of further calls.
+bool read_confinement(const char* text, std::uint32_t* groups, process::NamedCalls* named) {
+  for (std::uint32_t* into = groups;; into = &named->numbers[named->count++]) {
+    std::uint64_t value = 0;
+    const char* end = text;
+    for (; *end >= '0' && *end <= '9' && value <= UINT32_MAX; ++end)
+      value = value * 10 + static_cast<std::uint64_t>(*end - '0');
+    if (end == text || value > UINT32_MAX)
+      return false;
+    *into = static_cast<std::uint32_t>(value);
+    if (*end == 0)
+      return true;
+    if (*end != ',' || named->count == process::named_calls_max)
+      return false;
+    text = end + 1;
+  }
+}
+
 constexpr int container_failed = 125, not_executable = 126, not_found = 127;
 
 int become(char** argv) {
@@ -41,14 +59,13 @@ int become(char** argv) {
 }  // namespace
 
 int confine_command(int argc, char** argv) {
-  if (argc < 4 || !is_number(argv[2]))
-    return complain("billow-as-user confine NUMBER COMMAND", EINVAL, container_failed);
+  process::NamedCalls named;
   std::uint32_t groups = 0;
-  for (const char* digit = argv[2]; *digit != 0; ++digit)
-    groups = groups * 10 + static_cast<std::uint32_t>(*digit - '0');
+  if (argc < 4 || !read_confinement(argv[2], &groups, &named))
+    return complain("billow-as-user confine GROUPS[,CALL…] COMMAND", EINVAL, container_failed);
   const char* failed = process::forbid_new_privileges();
   if (failed == nullptr)
-    failed = process::refuse_calls(groups);
+    failed = process::refuse_calls(groups, named);
   if (failed != nullptr)
     return complain(failed, errno, container_failed);
   return become(argv + 3);

@@ -76,6 +76,8 @@ int main(int argc, char** argv) {
     return argc > 1 && strcmp(argv[1], init_word) == 0      ? run_as_init(argc, argv)
            : argc > 1 && strcmp(argv[1], confine_word) == 0 ? confine_command(argc, argv)
                                                             : become_image_user(argc, argv);
+  if (argc > 3 && strcmp(argv[1], confine_word) == 0)
+    return confine_command(argc, argv);
   if (argc != 2)
     return complain("usage: billow-supervise TASK_DIRECTORY", 0);
   umask(077);

@@ -52,6 +52,16 @@ void add_surroundings(Json& document, const Surroundings& around) {
   add_secrets(document, around);
   if (around.network != ContainerNetwork::host)
     document.set("network", enum_name(around.network));
+  if (around.isolation != Isolation::plain)
+    document.set("isolation", enum_name(around.isolation));
+  if (around.seccomp != CallProfile::standard)
+    document.set("seccomp", enum_name(around.seccomp));
+  if (!around.refused_calls.empty()) {
+    Json names = Json::array();
+    for (const std::string& name : around.refused_calls)
+      names.push(name);
+    document.set("refused_calls", std::move(names));
+  }
   if (around.processes_max > 0)
     document.set("processes_max", around.processes_max);
 }

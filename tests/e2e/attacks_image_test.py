@@ -87,7 +87,7 @@ print(json.dumps(out))
 class ImagePython(ImageTest):
     """With the node's Python, for attacks that a shell cannot carry out."""
 
-    def python_in(self, script, directory):
+    def python_in(self, script, directory, *options):
         """What the node's Python prints in the container, in a directory of the node."""
         machine = os.uname().machine
         name = f"usr-{os.getpid()}"
@@ -100,8 +100,8 @@ class ImagePython(ImageTest):
         )
         with open(os.path.join(directory, "try.py"), "w", encoding="ascii") as f:
             f.write(script)
-        command = ("run", "--image", self.image, "--volume", f"{name}:/host:ro", "--", "sh", "-c")
-        done = self.rig.cli(*command, f"{run} try.py", cwd=directory, timeout=120)
+        command = ("run", "--image", self.image, "--volume", f"{name}:/host:ro", *options)
+        done = self.rig.cli(*command, "--", "sh", "-c", f"{run} try.py", cwd=directory, timeout=120)
         self.assertEqual(done.code, 0, done)
         return json.loads(done.text)
 

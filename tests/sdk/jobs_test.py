@@ -224,6 +224,8 @@ class Jobs(SdkTest):
             (["--topology", "rack:required"], {"topology": "rack:required"}),
             (["--max-price", "3.50"], {"max_price": 3.5}),
             (["--max-processes", "99"], {"max_processes": 99}),
+            (["--isolation", "strict"], {"isolation": "strict"}),
+            (["--seccomp", "strict"], {"seccomp": "strict"}),
             (["--suspendable", "no"], {"suspendable": False}),
             (["--suspend-hook", "sync"], {"suspend_hook": "sync"}),
             (["--reservation", "kept", "--gpus", "1"], {"reservation": "kept", "gpus": 1}),

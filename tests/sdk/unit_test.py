@@ -285,6 +285,9 @@ class Options(unittest.TestCase):
             {"checkpoint_signal": "NONE"},
             {"share": "all"},
             {"network": "wifi"},
+            {"isolation": "thick"},
+            {"isolation": "strict", "network": "host"},
+            {"seccomp": "none"},
         ):
             with self.assertRaises(_options.InvalidOption):
                 of(**bad)

@@ -53,6 +53,10 @@ void show_in_node_root(container::Plan& plan) {
   plan.root = plan.node_root = true;
 }
 
+bool without_network(const wire::agent_v1::Start& start) {
+  return start.surroundings.network == ContainerNetwork::none || wire::strict_isolation(start);
+}
+
 // Puts the environment's programs first in PATH and adds its variables unless the job sets them.
 void add_environment(const container::Environment& environment, std::vector<std::string>& env) {
   std::string programs;
@@ -177,7 +181,7 @@ Result<Containers::Prepared> Containers::prepare_confined(const wire::agent_v1::
   container::Plan plan;
   plan.key = key_of(start.task);
   plan.store = BILLOW_TRY(store_of(user));
-  plan.no_network = start.surroundings.network == ContainerNetwork::none;
+  plan.no_network = without_network(start);
   plan.root = plan.node_root = true;
   return Prepared{std::move(plan), "", {}};
 }
@@ -192,12 +196,7 @@ std::function<Containers::Fetched(const FetchPlace&)> Containers::make_fetch(
   container::Plan plan;
   plan.key = key_of(task);
   plan.store = store;
-  switch (asked.network) {
-    case ContainerNetwork::host:
-      break;
-    case ContainerNetwork::none:
-      plan.no_network = true;
-  }
+  plan.no_network = without_network(start);
   FetchControl control{
       {}, options_.quiet_max, cancelled, [this, task, cancelled](std::string text) {
         note(task, cancelled, std::move(text));
@@ -381,8 +380,11 @@ Status Containers::wrap_command(const Prepared& prepared,
   container::Plan plan = prepared.plan;
   plan.terminal = start.pty;
   plan.confined = !wire::confined_for(start).empty();
+  plan.strict = wire::strict_isolation(start);
   plan.shared = works_together(start) && !plan.confined;
   plan.refused_calls = in_memory.refused_calls;
+  if (plan.root && !plan.node_root)
+    plan.refused_numbers = in_memory.refused_numbers;
   if (::geteuid() == 0 && !spec.identity) {
     const Identity outside = container_user(start.task);
     plan.outside_uid = outside.uid;

@@ -77,6 +77,9 @@ class Containers {
     const std::vector<SecretFiles::Written>& secrets;
     std::string shared;  // the /dev/shm of containers that work together; empty: each has its own
     std::uint32_t refused_calls = 0;  // CallRules of process/call_filter_linux.h, as bits
+    // Calls by number, refused to the image's program. Elsewhere the command itself begins with the
+    // program that refuses them, so that Billow's own programs in front of it can use them.
+    std::vector<std::uint32_t> refused_numbers = {};
   };
   // Completes the plan and adds it to a spec that is otherwise complete. `granted` are the indices
   // of the task's GPUs.

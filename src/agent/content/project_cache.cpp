@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "core/model/surroundings.h"
+#include "core/wire/confined.h"
 
 namespace billow::agent {
 
@@ -100,7 +101,9 @@ Status add_file_variables(const wire::agent_v1::Start& start,
   };
   list(inputs_variable, wishes.inputs);
   list(object_outputs_variable, wishes.outputs);
-  if (const auto project = env.find("BILLOW_PROJECT"); project != env.end())
+  // Behind the wall of strict isolation nothing is shared.
+  if (const auto project = env.find("BILLOW_PROJECT");
+      project != env.end() && !wire::strict_isolation(start))
     if (const auto cache = project_cache(places.cache, places.kept_dir, project->second))
       env["BILLOW_CACHE"] = *cache;
   if (start.env.contains(surroundings::files))

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/capability.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/klog.h>
@@ -11,7 +12,9 @@
 #include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -27,10 +30,16 @@ namespace {
 constexpr std::uint32_t nobody = 65534;
 constexpr int first_process = 1;
 
+enum class From {
+  anywhere,
+  node,    // of a job with processes of its own, the first one is its own
+  behind,  // only a wall refuses it
+};
 // System calls only: each runs in a forked process. A result below zero is a refusal.
 struct Attempt {
   const char* name;
   long (*run)();
+  From from = From::anywhere;
 };
 
 long open_file(const char* path, int how) {
@@ -50,6 +59,30 @@ long new_privileges() {
     return 0;
   errno = EPERM;
   return -1;
+}
+
+long reach_network() {
+  const int fd = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_port = htons(53);
+  to.sin_addr.s_addr = htonl(0xc0000201);  // 192.0.2.1, an address for examples
+  return ::connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof to);
+}
+long have_capabilities() {
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct sets[2] = {};
+  if (::syscall(SYS_capget, &header, sets) != 0 || sets[0].permitted != 0 || sets[1].permitted != 0)
+    return 0;
+  errno = EPERM;
+  return -1;
+}
+long make_device() {
+  constexpr const char* path = "/tmp/billow-doctor-device";
+  const int result = ::mknod(path, S_IFCHR | 0600, makedev(1, 3));
+  if (result == 0)
+    ::unlink(path);
+  return result;
 }
 
 constexpr Attempt attempts[] = {
@@ -115,14 +148,10 @@ constexpr Attempt attempts[] = {
      }},
     {"reach the cloud's metadata service", ask_metadata},
     {"gain privileges by a set-user-id program", new_privileges},
-    {"signal a process of root",
-     [] {
-       return static_cast<long>(::kill(first_process, 0));
-     }},
+    {"signal a process of root", [] { return static_cast<long>(::kill(first_process, 0)); },
+     From::node},
     {"trace a process of root",
-     [] {
-       return ::ptrace(PTRACE_SEIZE, first_process, nullptr, nullptr);
-     }},
+     [] { return ::ptrace(PTRACE_SEIZE, first_process, nullptr, nullptr); }, From::node},
     {"read the variables of a process of root",
      [] {
        return open_file("/proc/1/environ", O_RDONLY);
@@ -147,6 +176,15 @@ constexpr Attempt attempts[] = {
      [] {
        return static_cast<long>(::setpriority(PRIO_PROCESS, 0, -20));
      }},
+    {"reach the network", reach_network, From::behind},
+    {"keep a capability", have_capabilities, From::behind},
+    {"make a device file", make_device, From::behind},
+    {"see the control groups of other jobs",
+     [] { return open_file("/sys/fs/cgroup/cgroup.procs", O_RDONLY); }, From::behind},
+    {"see the services of the node", [] { return open_file("/run/systemd", O_RDONLY); },
+     From::behind},
+    {"look into the container's first process",
+     [] { return open_file("/proc/1/root", O_PATH | O_DIRECTORY); }, From::behind},
 };
 
 // Other errors, such as a wrong argument, mean that the call itself was allowed.
@@ -158,20 +196,24 @@ bool is_refusal(int error) {
   return false;
 }
 
-Result<EscapeTry> carry_out(const Attempt& attempt, const std::vector<std::string>& cgroups) {
-  process::Spawn request;
+Result<EscapeTry> carry_out(const Attempt& attempt, process::Spawn request) {
   request.body = [&attempt] {
     errno = 0;
     return attempt.run() < 0 ? errno : 0;
   };
+  process::Child child = BILLOW_TRY(process::spawn(request));
+  const int error = child.wait().code();
+  return EscapeTry{attempt.name, is_refusal(error), error == 0 ? "" : strerrorname_np(error)};
+}
+
+process::Spawn like_a_job(const std::vector<std::string>& cgroups) {
+  process::Spawn request;
   if (::geteuid() == 0)
     request.identity = process::Identity{nobody, nobody, {}};
   request.no_new_privs = true;
   request.refused_calls = process::no_kernel_doors | process::no_namespaces;
   request.cgroups = cgroups;
-  process::Child child = BILLOW_TRY(process::spawn(request));
-  const int error = child.wait().code();
-  return EscapeTry{attempt.name, is_refusal(error), error == 0 ? "" : strerrorname_np(error)};
+  return request;
 }
 
 }  // namespace
@@ -183,7 +225,16 @@ Result<std::vector<EscapeTry>> try_escapes() {
       BILLOW_TRY(FetchPlace::create(cgroups, TaskId(1), guard ? &*guard : nullptr));
   std::vector<EscapeTry> out;
   for (const Attempt& attempt : attempts)
-    out.push_back(BILLOW_TRY(carry_out(attempt, place.groups())));
+    if (attempt.from != From::behind)
+      out.push_back(BILLOW_TRY(carry_out(attempt, like_a_job(place.groups()))));
+  return out;
+}
+
+Result<std::vector<EscapeTry>> try_escapes_from_here() {
+  std::vector<EscapeTry> out;
+  for (const Attempt& attempt : attempts)
+    if (attempt.from != From::node)
+      out.push_back(BILLOW_TRY(carry_out(attempt, {})));
   return out;
 }
 

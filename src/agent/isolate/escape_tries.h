@@ -1,6 +1,6 @@
-// Tries on this machine to get out of a job, the way a job of another user would, for `billow
-// doctor
-// --isolation`: what the documentation promises is shown by the kernel that has to keep it.
+// Tries on this machine to get out of a job, the way a job of another user would, for
+// `billow doctor --isolation`: what the documentation promises is shown by the kernel that has to
+// keep it.
 #pragma once
 
 #include <string>
@@ -19,5 +19,8 @@ struct EscapeTry {
 // root), without new privileges, with the system calls of jobs refused and in control groups with
 // the network guard. Changes nothing on the machine, also where a try succeeds.
 Result<std::vector<EscapeTry>> try_escapes();
+// The same, and what strict isolation refuses besides, from this very process: it is behind the
+// wall already.
+Result<std::vector<EscapeTry>> try_escapes_from_here();
 
 }  // namespace billow::agent

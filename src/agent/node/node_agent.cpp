@@ -180,8 +180,8 @@ void NodeAgent::copy_files(std::string_view frame) {
       wire::from_json_text<container::Plan>(record->variable(container::plan_variable));
   if (::geteuid() != 0 && plan && plan->confined)
     return answer(fail(Code::forbidden,
-                       "files of an agent token's job cannot be copied while it runs, because "
-                       "this node's agent does not run as root; use --output"));
+                       "files of a confined job cannot be copied while it runs, because this "
+                       "node's agent does not run as root; use --output"));
   files_->copy(*asked, *record, answer);
 }
 
@@ -253,6 +253,9 @@ void NodeAgent::tick() {
 // counts at once; an account that does not exist is reported by the start.
 Status NodeAgent::allowed_here(const Start& start) const {
   const NodePolicy policy = BILLOW_TRY(load_node_policy(options_.policy_file));
+  if (policy.strict_only && !wire::strict_isolation(start))
+    return fail(Code::forbidden, "this node's policy: jobs run with strict isolation only here",
+                "add --isolation strict");
   const std::string confined = wire::confined_for(start);
   const std::string& name = confined.empty() ? start.unix_user : confined;
   const auto account = name.empty() ? current_user() : look_up_user(name);

@@ -91,10 +91,17 @@ Result<NodePolicy> parse_node_policy(std::string_view text) {
       continue;
     const auto bad = [&](const std::string& why) {
       return fail(Code::invalid, fmt::format("line {}: {}", number, why),
-                  "each line is: allow ACCOUNT…, deny ACCOUNT… or root USER…|none");
+                  "each line is: allow ACCOUNT…, deny ACCOUNT…, root USER…|none or isolation "
+                  "strict|plain");
     };
     if (words.size() < 2)
       return bad(fmt::format("\"{}\" names nobody", words[0]));
+    if (words[0] == "isolation") {
+      if (words.size() != 2 || (words[1] != "strict" && words[1] != "plain"))
+        return bad("isolation is strict or plain");
+      policy.strict_only = words[1] == "strict";
+      continue;
+    }
     const bool root = words[0] == "root";
     if (!root && words[0] != "allow" && words[0] != "deny")
       return bad(fmt::format("unknown word \"{}\"", words[0]));

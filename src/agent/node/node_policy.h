@@ -9,6 +9,7 @@
 //   allow @ml               accounts in a group
 //   deny  bob               stronger than allow
 //   root  none              or the Billow users whose jobs may run as root
+//   isolation strict        only jobs with strict isolation
 //
 // A file with an `allow` line allows nothing else.
 #pragma once
@@ -36,6 +37,7 @@ struct AccountRule {
 struct NodePolicy {
   std::vector<AccountRule> allow, deny;
   std::vector<std::string> root_for = {"root"};
+  bool strict_only = false;  // no jobs but those with strict isolation
 };
 
 Result<NodePolicy> parse_node_policy(std::string_view text);

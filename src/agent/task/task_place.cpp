@@ -81,10 +81,12 @@ std::optional<container::Plan> Tasks::image_plan(TaskId task) const {
   return std::nullopt;
 }
 
-std::uint32_t Tasks::refused_calls() const {
+std::uint32_t Tasks::refused_calls(const Surroundings& asked) const {
   std::uint32_t groups = process::no_kernel_doors;
   if (!options_.allow_namespaces)
     groups |= process::no_namespaces;
+  if (asked.seccomp == CallProfile::strict)
+    groups |= process::no_namespaces | process::no_rare_calls;
   return groups;
 }
 
@@ -110,7 +112,7 @@ Result<JobPlace> Tasks::place_of(TaskId task) const {
     place.cgroups.push_back(group.v2);
   place.pid = pids.front();
   if (place.identity)
-    place.refused_calls = refused_calls();
+    place.refused_calls = refused_calls({});
   const auto image = image_plan(task);
   if (!image)
     return place;

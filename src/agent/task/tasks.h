@@ -156,6 +156,7 @@ class Tasks {
     TaskCgroup group = {};
     bool other_root() const { return prepared && prepared->plan.root; }
     bool confined() const { return !wire::confined_for(start).empty(); }
+    bool strict() const { return wire::strict_isolation(start); }
   };
   Status specify(Starting& starting, SteadyTime paid_until);
   Result<std::string> work_dir_of(const Starting& starting);
@@ -176,7 +177,7 @@ class Tasks {
   Result<Tunnels::Target> open_door(const wire::agent_v1::TunnelOpen& request);  // task_tunnels.cpp
   Result<Tunnels::Target> open_port(TaskId task, std::uint16_t port);
   ConnectAs network_user_of(TaskId task) const;
-  std::uint32_t refused_calls() const;
+  std::uint32_t refused_calls(const Surroundings& asked) const;
   Result<JobPlace> place_of(TaskId task) const;  // task_place.cpp
   std::optional<container::Plan> image_plan(TaskId task) const;
   void close_doors(TaskId task);

@@ -24,6 +24,7 @@
 #include "base/text.h"
 #include "core/model/quota.h"
 #include "core/model/surroundings.h"
+#include "core/model/system_calls.h"
 #include "core/wire/codec.h"
 #include "core/wire/confined.h"
 #include "core/wire/log_record.h"
@@ -95,6 +96,19 @@ std::vector<std::string> stage_words() {
   return {executable_dir() + "/billow", "stage", "--"};
 }
 
+// Whether the job asks for more than the jobs of its user get anyway.
+bool asks_for_filter(const Surroundings& asked) {
+  return asked.seccomp != CallProfile::standard || !asked.refused_calls.empty();
+}
+// A call that this machine does not have needs no refusal.
+std::vector<std::uint32_t> refused_numbers(const Surroundings& asked) {
+  std::vector<std::uint32_t> numbers;
+  for (const std::string& name : asked.refused_calls)
+    if (const auto number = system_call_number(name))
+      numbers.push_back(static_cast<std::uint32_t>(*number));
+  return numbers;
+}
+
 // From the inside out: the job's command, the ranks of a gang, the container. With an image each
 // rank has its own container, because Billow's programs are not in the image. An environment is
 // mounted once for all ranks.
@@ -104,16 +118,22 @@ std::vector<std::string> command_of(const Start& start, const Containers::Prepar
     argv.insert(argv.begin(), words.begin(), words.end());
     return argv;
   };
+  Start inner = start;
+  if (const auto numbers = refused_numbers(start.surroundings);
+      !numbers.empty() && !(prepared && prepared->plan.root && !prepared->plan.node_root))
+    inner.argv = before(
+        start.argv, {prepared && prepared->plan.node_root ? container::as_user_path
+                                                          : executable_dir() + "/billow-supervise",
+                     container::confine_word, container::confinement(0, numbers)});
   if (!prepared)
-    return gang_argv(start);
+    return gang_argv(inner);
   // In a root made of the node's directories Billow's programs exist, and nothing of the job may
   // run outside it: there the container is the outermost.
   if (prepared->plan.node_root && brings_files(start))
-    return before(before(gang_argv(start), stage_words()), enter);
+    return before(before(gang_argv(inner), stage_words()), enter);
   if (!prepared->plan.root || prepared->plan.node_root)
-    return before(gang_argv(start), enter);
-  Start inner = start;
-  inner.argv = before(start.argv, enter);
+    return before(gang_argv(inner), enter);
+  inner.argv = before(inner.argv, enter);
   return gang_argv(inner);
 }
 
@@ -203,14 +223,17 @@ Status Tasks::furnish(Starting& s) {
     std::vector<std::uint32_t> numbers;
     for (const GpuGrant& grant : s.start.gpus)
       numbers.push_back(card_index(grant));
-    Containers::InMemory in_memory{secrets, {}};
+    Containers::InMemory in_memory{.secrets = secrets, .shared = {}};
     if (s.other_root() && Containers::works_together(s.start))
       in_memory.shared =
           BILLOW_TRY(secret_files_.make_shared_memory(memory_, s.start.task, s.user));
-    if (s.spec.identity || s.other_root())
-      in_memory.refused_calls = refused_calls();
+    if (s.spec.identity || s.other_root() || asks_for_filter(s.start.surroundings))
+      in_memory.refused_calls = refused_calls(s.start.surroundings);
     if (s.confined())
       in_memory.refused_calls |= process::no_namespaces | process::no_outside_peers;
+    if (s.strict())
+      in_memory.refused_calls |= process::strict_rules;
+    in_memory.refused_numbers = refused_numbers(s.start.surroundings);
     BILLOW_TRY_VOID(containers_.wrap_command(*s.prepared, s.start, numbers, in_memory, s.spec));
   }
   // A job that has the whole node has nothing between it and the hardware.
@@ -261,7 +284,7 @@ Result<std::string> Tasks::work_dir_of(const Starting& s) {
   const auto tree = files::parse_digest(start.env.at(surroundings::files));
   const auto project = start.env.find("BILLOW_PROJECT");
   const std::string path = work_.below(std::to_string(start.task.value));
-  if (options_.spares && tree && project != start.env.end() &&
+  if (options_.spares && tree && project != start.env.end() && !s.strict() &&
       options_.spares->take({s.user.identity.uid, start.owner, project->second}, *tree, start.task,
                             path))
     return path;
@@ -273,6 +296,7 @@ Status Tasks::specify(Starting& s, SteadyTime paid_until) {
   for (const GivenSecret& secret : start.secrets)
     if (secret.variable.empty() && secret.file.empty())
       return fail(Code::conflict, secret.value);  // the head says here why it has no value
+  BILLOW_TRY_VOID(check_system_calls(start.surroundings.refused_calls));
   TaskSpec& spec = s.spec;
   spec.argv = command_of(start, s.prepared);
   spec.cwd = start.cwd.empty() ? "/" : start.cwd;
@@ -296,7 +320,10 @@ Status Tasks::specify(Starting& s, SteadyTime paid_until) {
     spec.no_new_privs = true;
     // What makes a container needs namespaces; its command is confined when it is in it.
     if (!s.prepared)
-      spec.refused_calls = refused_calls();
+      spec.refused_calls = refused_calls(start.surroundings);
+  } else if (!s.prepared && asks_for_filter(start.surroundings)) {
+    spec.no_new_privs = true;
+    spec.refused_calls = refused_calls(start.surroundings);
   }
   // An image has its own directories, and need not have this one.
   if (s.other_root() && !file_exists(spec.cwd))

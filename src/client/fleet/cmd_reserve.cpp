@@ -53,6 +53,9 @@ constexpr OptionSpec project_set_options[] = {
     {"enter", 0, "owner|admins",
      "who may enter a job (ssh, attach, cp): its owner only (default), or admins too", false,
      Completes::choice, "owner,admins"},
+    {"isolation", 0, "plain|strict",
+     "strict: all its jobs run with --isolation strict; plain (default): those that ask for it",
+     false, Completes::choice, "plain,strict"},
     {"policy", 0, "POLICY",
      "order of its jobs: fair between users, fifo, or shortest (by known or learned duration)",
      false, Completes::choice, "fair,shortest,fifo"},
@@ -338,6 +341,12 @@ Result<Json> quota_body(const Parsed& p) {
       return fail(Code::invalid, fmt::format("--enter must be owner or admins, not {}", text));
     body.set("admins_enter", text == "admins");
   }
+  if (p.has("isolation")) {
+    if (!enum_value<Isolation>(p.get("isolation")))
+      return fail(Code::invalid,
+                  fmt::format("--isolation must be plain or strict, not {}", p.get("isolation")));
+    body.set("isolation", p.get("isolation"));
+  }
   if (p.has("regions"))
     body.set("regions", names_or_any(p.get("regions")));
   if (p.has("pools"))
@@ -382,6 +391,8 @@ std::string quota_text(const Json& project) {
     text += ", does not borrow";
   if (project["admins_enter"].bool_or(false))
     text += ", admins may enter jobs";
+  if (project["isolation"].str_or("") == "strict")
+    text += ", strict isolation";
   if (project["user_limit_milli"].is_number())
     text += fmt::format(", {} GPUs per user", limit("user_limit_milli"));
   if (project["user_running_max"].is_number())

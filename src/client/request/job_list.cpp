@@ -412,6 +412,16 @@ void describe_program(Facts& facts, const Json& job) {
                   : fmt::format("{} as ${}", one["name"].str_or(""), one["variable"].str_or("")));
   if (job["network"].is_string())
     facts.add("network", std::string(job["network"].str_or("")));
+  if (job["isolation"].is_string())
+    facts.add("isolation", std::string(job["isolation"].str_or("")));
+  if (job["seccomp"].is_string())
+    facts.add("system calls", fmt::format("profile {}", job["seccomp"].str_or("")));
+  if (const auto& names = job["refused_calls"].items(); !names.empty()) {
+    std::string list;
+    for (const Json& name : names)
+      list += (list.empty() ? "" : ", ") + std::string(name.str_or(""));
+    facts.add("refused calls", list);
+  }
   if (job["processes_max"].int_or(0) > 0)
     facts.add("processes", fmt::format("at most {} on a node", job["processes_max"].int_or(0)));
   for (const Json& one : job["volumes"].items())

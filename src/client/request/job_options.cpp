@@ -177,17 +177,12 @@ Status image(const Given& g) {
   return {};
 }
 Status environment(const Given& g) {
-  if (g.value.find('=') != std::string_view::npos)
-    return fail(Code::invalid,
-                fmt::format("--env {}: --env takes the name of a saved environment", g.value),
-                fmt::format("to set a variable, use --env-var {}", g.value));
-  const auto slash = g.value.find('/');  // "audio/torch": of project audio
-  if (slash != std::string_view::npos)
-    BILLOW_TRY_VOID(check_name("project", g.value.substr(0, slash)));
-  const std::string_view name =
-      g.value.substr(slash == std::string_view::npos ? 0 : slash + 1);  // "torch@DIGEST" too
-  BILLOW_TRY_VOID(check_name("environment", name.substr(0, name.find('@'))));
-  g.spec.surroundings.environment = std::string(g.value);
+  g.spec.surroundings.environment = BILLOW_TRY(environment_name(g.value));
+  return {};
+}
+Status network(const Given& g) {
+  g.spec.surroundings.network = BILLOW_TRY(network_kind(g.value));
+  g.request.host_network = g.spec.surroundings.network == ContainerNetwork::host;
   return {};
 }
 Status directory(const Given& g) {
@@ -406,10 +401,21 @@ constexpr JobOption job_option_table[] = {
      environment},
     {{"network", 0, "host|none",
       "network of a job in an image or environment: that of its node (host) or only a loopback "
-      "(none)"},
+      "(none); with --isolation strict always none"},
      "Surroundings.network",
+     network},
+    {{"isolation", 0, "plain|strict",
+      "strict: for programs you do not trust; the job sees nothing of its node and of other jobs"},
+     "Surroundings.isolation",
      [](const Given& g) {
-       return set_choice(g.spec.surroundings.network, g, "host or none");
+       return set_choice(g.spec.surroundings.isolation, g, "plain or strict");
+     }},
+    {{"seccomp", 0, "PROFILE",
+      "system calls that are refused: default, strict (also tracing and rare ones), or a file that "
+      "names further ones, one on a line"},
+     "Surroundings.seccomp",
+     [](const Given& g) {
+       return set_call_profile(g.spec.surroundings, g.value, g.relative_to);
      }},
     {{"max-processes", 0, "N", "limit of processes and threads per node (default 4096)"},
      "Surroundings.processes_max",

@@ -80,6 +80,9 @@ Status complete(JobRequest& q) {
   }
   if (r.gpus == 0 && !r.gpu_types.empty() && !r.takes_node())
     return fail(Code::invalid, "--gpu-type needs --gpus", "add --gpus 1");
+  if (q.host_network && q.spec.surroundings.isolation == Isolation::strict)
+    return fail(Code::invalid, "--isolation strict and --network host exclude each other",
+                "drop --network: a job behind the wall has its own loopback only");
   if (!q.cwd_given) {
     char here[PATH_MAX];
     if (!::getcwd(here, sizeof here))

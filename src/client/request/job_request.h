@@ -40,6 +40,7 @@ struct JobRequest {
   std::string idempotency_key;
   std::string reservation;  // as typed: its number or its name
   bool cwd_given = false;
+  bool host_network = false;         // --network host was given
   bool wait = false;                 // of a script's #SBATCH --wait
   Sync sync = Sync::automatic;       // whether the working directory follows the job
   std::vector<std::string> outputs;  // paths in it that are kept when the job ends

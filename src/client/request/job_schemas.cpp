@@ -88,6 +88,8 @@ constexpr Note notes[] = {
     {"Surroundings",
      "What a job needs besides its command: image, environment, volumes, secrets, objects."},
     {"Surroundings.environment_digest", "Digest of its content; set by the head."},
+    {"Surroundings.refused_calls",
+     "Names of system calls that are refused besides those of the profile; at most 256."},
 };
 const Note* note(std::string_view of) {
   for (const Note& each : notes)

@@ -6,11 +6,13 @@
 #include <climits>
 #include <cstdlib>
 
+#include "base/file.h"
 #include "base/platform.h"
 #include "base/spoken_name.h"
 #include "base/text.h"
 #include "client/frame/table.h"
 #include "client/frame/values.h"
+#include "core/model/system_calls.h"
 #include "s3/objects.h"
 
 namespace billow::client {
@@ -238,6 +240,56 @@ Result<WallTime> time_to_come(std::string_view value, WallTime now) {
     return fail(Code::invalid, fmt::format("--by {} is not a time in the future", text),
                 "examples: 18:00, \"2026-11-17 18:00\", 4h");
   return WallTime{static_cast<std::int64_t>(then) * 1'000'000'000};
+}
+
+Result<std::string> environment_name(std::string_view value) {
+  if (value.find('=') != std::string_view::npos)
+    return fail(Code::invalid,
+                fmt::format("--env {}: --env takes the name of a saved environment", value),
+                fmt::format("to set a variable, use --env-var {}", value));
+  const auto slash = value.find('/');
+  if (slash != std::string_view::npos)
+    BILLOW_TRY_VOID(check_name("project", value.substr(0, slash)));
+  const std::string_view name = value.substr(slash == std::string_view::npos ? 0 : slash + 1);
+  BILLOW_TRY_VOID(check_name("environment", name.substr(0, name.find('@'))));
+  return std::string(value);
+}
+
+Result<ContainerNetwork> network_kind(std::string_view value) {
+  if (const auto known = enum_value<ContainerNetwork>(value))
+    return *known;
+  if (value == "internet" || value == "project")
+    return fail(Code::invalid,
+                fmt::format("--network {} does not exist yet: use host or none", value),
+                "a firewall of the node can limit what jobs with --network host reach");
+  return fail(Code::invalid, fmt::format("--network {}: use host or none", value));
+}
+
+Status set_call_profile(Surroundings& surroundings,
+                        std::string_view value,
+                        const std::string& relative_to) {
+  if (const auto known = enum_value<CallProfile>(value)) {
+    surroundings.seccomp = *known;
+    return {};
+  }
+  const std::string path = value.starts_with('/') || relative_to.empty()
+                               ? std::string(value)
+                               : fmt::format("{}/{}", relative_to, value);
+  constexpr std::size_t bytes_max = 64 << 10;
+  const auto text = read_file(path, bytes_max);
+  if (!text)
+    return fail(Code::invalid, fmt::format("--seccomp {}: {}", value, text.error().message),
+                "use default, strict, or a file with names of system calls, one on a line");
+  std::vector<std::string> names;
+  for (const std::string& line : split(*text, '\n'))
+    if (const auto name = trim(std::string_view(line).substr(0, line.find('#'))); !name.empty())
+      names.emplace_back(name);
+  if (names.empty())
+    return fail(Code::invalid, fmt::format("--seccomp {}: the file names no system call", value));
+  if (const Status known = check_system_calls(names); !known)
+    return in_option(known.error(), "seccomp", value);
+  surroundings.refused_calls = std::move(names);
+  return {};
 }
 
 }  // namespace billow::client

@@ -21,6 +21,13 @@ Status set_topology(PlaceWish& place, std::string_view value);
 // "18:00" (the next one, local time), "2026-11-17 18:00", or "4h" from now.
 Result<WallTime> time_to_come(std::string_view text, WallTime now);
 Result<SecretWish> parse_secret(std::string_view text);
+// "torch", "audio/torch" (of project audio), "torch@DIGEST".
+Result<std::string> environment_name(std::string_view value);
+Result<ContainerNetwork> network_kind(std::string_view value);
+// A profile by name, or the file of names of system calls at this path.
+Status set_call_profile(Surroundings& surroundings,
+                        std::string_view value,
+                        const std::string& relative_to);
 // A relative path below the working directory. `option` is named in errors.
 Result<std::string> output_path(std::string_view value, std::string_view option = "output");
 Result<ObjectWish> object_input(std::string_view value);

@@ -368,7 +368,8 @@ bool should_sync(const Client& client, const JobRequest& request) {
     return request.sync == Sync::yes;
   // What is brought and kept needs a directory of the job's own.
   if (!request.outputs.empty() || !request.spec.surroundings.inputs.empty() ||
-      !request.spec.surroundings.outputs.empty())
+      !request.spec.surroundings.outputs.empty() ||
+      request.spec.surroundings.isolation == Isolation::strict)
     return true;
   const net::Address& head = client.address().endpoint.address;
   return !head.is_unix() && !is_loopback(head.host);

@@ -306,9 +306,10 @@ Start start_message(const State& state, const Task& task) {
   if (const auto user = state.users.find(job.user); user != state.users.end()) {
     start.unix_user = user->second.unix_name;
     start.owner = user->second.name;
-    if (job.agent) {
+    const bool strict = start.surroundings.isolation == Isolation::strict;
+    if (job.agent || strict) {
       start.env[wire::confined_variable] = start.unix_user;
-      start.unix_user = wire::confined_user_name;
+      start.unix_user = strict ? wire::strict_user_name : wire::confined_user_name;
     }
   }
   start.gpus = task.gpus;

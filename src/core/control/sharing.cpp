@@ -27,7 +27,8 @@ Decision Decider::operator()(const SetProject& c) {
   ProjectChanged changed{.project = project->id,
                          .weight = c.weight.value_or(project->weight),
                          .quota = project->quota,
-                         .admins_enter = c.admins_enter.value_or(project->admins_enter)};
+                         .admins_enter = c.admins_enter.value_or(project->admins_enter),
+                         .isolation = c.isolation.value_or(project->isolation)};
   Quota& q = changed.quota;
   if (c.guaranteed_milli)
     q.guaranteed_milli = *c.guaranteed_milli;
@@ -80,7 +81,7 @@ Decision Decider::operator()(const SetProject& c) {
                     static_cast<double>(promised) / 1000, static_cast<double>(there) / 1000),
         "lower the guarantee of another project first: billow project list");
   if (changed.weight == project->weight && q == project->quota &&
-      changed.admins_enter == project->admins_enter)
+      changed.admins_enter == project->admins_enter && changed.isolation == project->isolation)
     return Events{};
   BILLOW_TRY_VOID(nothing_outside(state, project->id, q));
   return Events{std::move(changed)};
@@ -91,6 +92,7 @@ void Applier::operator()(const ProjectChanged& e) {
   project.weight = e.weight;
   project.quota = e.quota;
   project.admins_enter = e.admins_enter;
+  project.isolation = e.isolation;
   state.index.upsert_project(settings_of(project));
 }
 

@@ -36,7 +36,7 @@ const Task& only_task(const State& state, const Job& job) {
 
 bool could_be_suspended(const JobSpec& spec) {
   return spec.nodes == 1 && spec.roles.empty() && spec.resources.mig_profile.empty() &&
-         spec.suspendable != Suspendable::no;
+         spec.suspendable != Suspendable::no && spec.surroundings.isolation != Isolation::strict;
 }
 
 Status suspendable(const State& state, const Job& job) {
@@ -48,6 +48,9 @@ Status suspendable(const State& state, const Job& job) {
   const JobSpec& spec = *job.spec;
   if (spec.suspendable == Suspendable::no)
     return cannot("it was submitted with --suspendable no");
+  if (spec.surroundings.isolation == Isolation::strict)
+    return cannot("its memory would leave the wall of --isolation strict",
+                  "let it write checkpoints: --checkpoint-every 20m");
   if (!spec.roles.empty())
     return cannot("it is a group, and its members would time out waiting for each other",
                   fmt::format("stop it, and run it again later: billow rerun {}", job.id.value));

@@ -110,6 +110,7 @@ struct SetProject {
   std::optional<OrderPolicy> policy;
   std::optional<std::vector<std::string>> regions, pools;
   std::optional<bool> admins_enter;
+  std::optional<Isolation> isolation;
 };
 // By an admin. RemoveQuota: the default applies again.
 struct SetQuota {

@@ -287,12 +287,14 @@ struct ProjectChanged {
   std::uint32_t weight = 100;
   Quota quota;
   bool admins_enter = false;
+  Isolation isolation = Isolation::plain;
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("project", s.project);
     v("weight", s.weight);
     v("quota", s.quota);
     v("admins_enter", s.admins_enter);
+    v("isolation", s.isolation);
   }
 };
 struct QuotaSet {

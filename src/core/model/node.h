@@ -155,7 +155,8 @@ struct Project {
   std::map<std::string, std::string> members;  // roles by user name
   std::uint32_t weight = 100;
   Quota quota;
-  bool admins_enter = false;  // admins may enter the jobs of others (ssh, attach, cp)
+  bool admins_enter = false;               // admins may enter the jobs of others (ssh, attach, cp)
+  Isolation isolation = Isolation::plain;  // strict: of all its jobs
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("id", s.id);
@@ -164,6 +165,7 @@ struct Project {
     v("weight", s.weight);
     v("quota", s.quota);
     v("admins_enter", s.admins_enter);
+    v("isolation", s.isolation);
   }
 };
 

@@ -15,11 +15,23 @@
 
 namespace billow {
 
-// The network of a job in an image or an environment: its node's, or only a private loopback.
+// The network of a job in an image, an environment or behind the wall of strict isolation: its
+// node's, or only a private loopback.
 enum class ContainerNetwork { host, none };
 BILLOW_ENUM_NAMES(ContainerNetwork,
                   {ContainerNetwork::host, "host"},
                   {ContainerNetwork::none, "none"});
+
+// How far a job is kept apart from its node and its neighbours. plain: by its user, its control
+// groups and a filter on system calls. strict: also by namespaces of its own for everything, with a
+// user number that no account has, and without a network.
+enum class Isolation { plain, strict };
+BILLOW_ENUM_NAMES(Isolation, {Isolation::plain, "plain"}, {Isolation::strict, "strict"});
+
+// Which system calls are refused to a job: those that no usual program needs, or also rarely used
+// ones. A job can name more of them.
+enum class CallProfile { standard, strict };
+BILLOW_ENUM_NAMES(CallProfile, {CallProfile::standard, "default"}, {CallProfile::strict, "strict"});
 
 namespace surroundings {
 inline constexpr const char* files = "BILLOW_FILES";  // digest of the tree in its working directory
@@ -79,6 +91,9 @@ struct Surroundings {
   ContainerNetwork network = ContainerNetwork::host;
   std::int64_t processes_max =
       0;  // processes and threads of the job on one node; 0: limits::task_processes_max
+  Isolation isolation = Isolation::plain;
+  CallProfile seccomp = CallProfile::standard;
+  std::vector<std::string> refused_calls;  // names of system calls, besides those of the profile
   bool operator==(const Surroundings&) const = default;
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
@@ -91,6 +106,9 @@ struct Surroundings {
     v("outputs", s.outputs);
     v("network", s.network);
     v("processes_max", s.processes_max);
+    v("isolation", s.isolation);
+    v("seccomp", s.seccomp);
+    v("refused_calls", s.refused_calls);
   }
 };
 

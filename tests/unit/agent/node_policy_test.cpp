@@ -52,6 +52,14 @@ TEST(NodePolicy, AFileSaysWhoRunsAndNobodyElseDoes) {
   EXPECT_FALSE(may(*everybody, "root", account("root", 0)));
 }
 
+TEST(NodePolicy, CanAskForStrictIsolation) {
+  EXPECT_FALSE(NodePolicy{}.strict_only);
+  EXPECT_TRUE(parse_node_policy("isolation strict")->strict_only);
+  EXPECT_FALSE(parse_node_policy("isolation strict\nisolation plain")->strict_only);
+  for (const char* bad : {"isolation", "isolation thick", "isolation strict plain"})
+    EXPECT_FALSE(parse_node_policy(bad)) << bad;
+}
+
 TEST(NodePolicy, GroupsAreThoseOfTheMachine) {
   const auto policy = parse_node_policy("allow @daemon");  // group 1 everywhere
   ASSERT_TRUE(policy);

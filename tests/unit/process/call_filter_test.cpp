@@ -25,6 +25,7 @@ namespace billow::process {
 namespace {
 
 constexpr std::uint32_t all_groups = no_privileged_files | no_kernel_doors | no_namespaces;
+constexpr std::uint32_t every_group = all_groups | no_rare_calls;
 
 struct Call {
   int number = 0;
@@ -52,6 +53,9 @@ std::uint32_t answer(const CallFilter& filter, std::uint32_t arch, const Call& c
         break;
       case BPF_JMP | BPF_JGE | BPF_K:
         jump(accumulator >= one.k);
+        break;
+      case BPF_JMP | BPF_JGT | BPF_K:
+        jump(accumulator > one.k);
         break;
       case BPF_JMP | BPF_JSET | BPF_K:
         jump((accumulator & one.k) != 0);
@@ -82,17 +86,19 @@ Call that_breaks(const CallRule& rule, int number) {
   Call call{number, {}};
   for (const ArgumentTest& test : rule.tests)
     if (test.kind == ArgumentTest::any_bit)
-      call.arguments[test.argument] = test.value & (~test.value + 1);  // one of the bits
+      call.arguments[test.argument] |= test.value & (~test.value + 1);  // one of the bits
     else if (test.kind == ArgumentTest::equals)
       call.arguments[test.argument] = test.value;
+    else if (test.kind == ArgumentTest::above)
+      call.arguments[test.argument] = (test.value | 1) + 1;
   return call;
 }
 
 TEST(CallFilter, EveryRuleRefusesItsCallOnBothMachines) {
   for (const Kind& kind : kinds) {
-    const CallFilter filter = make_call_filter(all_groups, kind.machine);
-    EXPECT_LE(filter.length, filter_instructions_max);
+    EXPECT_LE(make_call_filter(every_group, kind.machine).length, filter_instructions_max);
     for (const CallRule& rule : call_rules) {
+      const CallFilter filter = make_call_filter(rule.group, kind.machine);
       const int number = kind.number(rule);
       if (number < 0)
         continue;
@@ -117,6 +123,33 @@ TEST(CallFilter, AllowsWhatNoRuleNames) {
         EXPECT_EQ(answer(filter, kind.arch, {number, {1, 2, 3, 4, 5, 6}}), SECCOMP_RET_ALLOW)
             << number;
       }
+  }
+}
+
+TEST(CallFilter, TheStrictProfileHasLocalInternetAndNetlinkSocketsAlone) {
+  const std::set<int> kept = {0, AF_UNIX, AF_INET, AF_INET6, AF_NETLINK};
+  for (const Kind& kind : kinds) {
+    const CallFilter filter = make_call_filter(every_group, kind.machine);
+    for (int family = 0; family < 64; ++family)
+      EXPECT_EQ(answer(filter, kind.arch,
+                       {kind.machine == Machine::x86_64 ? 41 : 198,
+                        {static_cast<std::uint64_t>(family)}}) == SECCOMP_RET_ALLOW,
+                kept.contains(family))
+          << family;
+  }
+}
+
+TEST(CallFilter, RefusesWhatIsNamedBesides) {
+  NamedCalls named;
+  for (; named.count < named_calls_max; ++named.count)
+    named.numbers[named.count] = 1000 + static_cast<std::uint32_t>(named.count);
+  for (const Kind& kind : kinds) {
+    const CallFilter filter = with_named(make_call_filter(every_group, kind.machine), named);
+    EXPECT_LE(filter.length, filter_instructions_max);
+    for (const int number : {1000, 1100, 1255})
+      EXPECT_EQ(answer(filter, kind.arch, {number, {}}), SECCOMP_RET_ERRNO | EPERM) << number;
+    for (const int number : {0, 999, 1256})
+      EXPECT_EQ(answer(filter, kind.arch, {number, {}}), SECCOMP_RET_ALLOW) << number;
   }
 }
 
@@ -180,7 +213,18 @@ TEST(CallFilter, TheTableHasTheNumbersOfTheHeaders) {
       SYS_mknod,
       SYS_iopl,
       SYS_ioperm,
+      SYS_modify_ldt,
 #endif
+      SYS_ptrace,
+      SYS_process_vm_readv,
+      SYS_process_vm_writev,
+      SYS_process_madvise,
+      448,
+      438,
+      SYS_kcmp,
+      SYS_fanotify_init,
+      SYS_name_to_handle_at,
+      SYS_vmsplice,
       SYS_fchmod,
       SYS_fchmodat,
       452,

@@ -272,7 +272,7 @@ def _follow(client: Client, options: Mapping[str, Any]) -> bool:
     """Whether the working directory follows the job, as for the command line."""
     if options.get("sync") is not None:
         return bool(options["sync"])
-    if options.get("outputs") or options.get("inputs"):
+    if options.get("outputs") or options.get("inputs") or options.get("isolation") == "strict":
         return True
     return not client.head.address.is_local
 

@@ -23,10 +23,10 @@ ARRAY_MAX = 100_000  # elements
 JOB_OPTIONS = frozenset(
     "gpus gpu_mem gpu_type mig nodes procs cpus mem disk whole_node exclusive node_labels region"
     " zone pool cloud max_price by fabric placement_group topology spread elastic timeout name"
-    " labels project priority spot retries backoff after image env network max_processes env_vars"
-    " inherit_env secrets volumes inputs outputs cwd sync rerun_if_lost suspendable strict share"
-    " suspend_hook resume_hook checkpoint_every checkpoint_cmd checkpoint_signal checkpoint_dir"
-    " stop_grace reservation array idempotency_key".split()
+    " labels project priority spot retries backoff after image env network isolation seccomp"
+    " refused_calls max_processes env_vars inherit_env secrets volumes inputs outputs cwd sync"
+    " rerun_if_lost suspendable strict share suspend_hook resume_hook checkpoint_every"
+    " checkpoint_cmd checkpoint_signal checkpoint_dir stop_grace reservation array idempotency_key".split()
 )
 # What people who know other tools write, and what it is called here.
 ELSEWHERE = {
@@ -217,6 +217,16 @@ def _surroundings(options: Mapping[str, Any]) -> Dict[str, Any]:
         out["environment"] = str(options["env"])
     if options.get("network"):
         out["network"] = _choice(options["network"], "network", ("host", "none"))
+    if options.get("isolation"):
+        out["isolation"] = _choice(options["isolation"], "isolation", ("plain", "strict"))
+        if out["isolation"] == "strict" and out.get("network") == "host":
+            raise InvalidOption(
+                "isolation='strict' and network='host' exclude each other", "drop network"
+            )
+    if options.get("seccomp"):
+        out["seccomp"] = _choice(options["seccomp"], "seccomp", ("default", "strict"))
+    if options.get("refused_calls"):
+        out["refused_calls"] = list_of(options["refused_calls"], "refused_calls")
     if options.get("max_processes"):
         out["processes_max"] = int(options["max_processes"])
     if options.get("secrets"):

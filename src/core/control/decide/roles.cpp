@@ -56,6 +56,8 @@ Status check_role(const RoleSpec& role) {
   if (role.checkpoint_every.ns > 0)
     return bad_role("--checkpoint-every works for jobs without roles only",
                     "let the role write its checkpoints to shared storage");
+  if (role.surroundings.isolation == Isolation::strict)
+    return bad_role("--isolation strict is not possible: the roles of a group need the network");
   if (role.surroundings.network == ContainerNetwork::none)
     return bad_role("--network none is not possible: the roles of a group need the network");
   for (const auto& [name, value] : role.env)

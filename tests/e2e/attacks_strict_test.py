@@ -1,0 +1,392 @@
+"""Attacks from behind the wall of --isolation strict: on the kernel, on a neighbour's job, on the
+node's network, and on other strict jobs of the same user. And what such a job still can do."""
+import json
+import os
+import pwd
+import shutil
+import socket
+import tempfile
+import unittest
+
+from attacks_image_test import ImagePython
+from attacks_kernel_test import REFUSED, escapes
+from attacks_neighbour_test import NEEDS_ROOT, TRIES, Neighbours
+from rig import Rig, poll
+
+STRICT = ("--isolation", "strict")
+# Errors that say: there is no such process, network or writable file on this side of the wall.
+BEHIND = {*REFUSED, "EROFS", "ESRCH", "ENETUNREACH", "ECONNREFUSED"}
+
+# What only a wall refuses. Prints "GOT …" or the error.
+WALL = """
+import ctypes, errno, json, os, socket, sys
+port, name = int(sys.argv[1]), sys.argv[2]
+libc = ctypes.CDLL(None, use_errno=True)
+def connect(family, kind, address):
+    s = socket.socket(family, kind)
+    s.settimeout(5)
+    s.connect(address)
+    s.send(b"x")
+    return "connected"
+def none_of(things):
+    if not things:
+        raise OSError(errno.ENOENT, "")
+    return things
+def field(word):
+    return [l.split()[1] for l in open("/proc/self/status") if l.startswith(word + ":")][0]
+def not_zero(word):
+    return none_of(int(field(word), 16))
+def as_other(path):
+    return none_of([n for n in os.listdir(path)])
+inet, stream, datagram = socket.AF_INET, socket.SOCK_STREAM, socket.SOCK_DGRAM
+tries = {
+    "a port of the node": lambda: connect(inet, stream, ("127.0.0.1", port)),
+    "a packet to the node": lambda: connect(inet, datagram, (sys.argv[3], port)),
+    "the internet": lambda: connect(inet, stream, ("1.1.1.1", 53)),
+    "a name server": lambda: connect(inet, datagram, ("1.1.1.1", 53)),
+    "the metadata service": lambda: connect(inet, stream, ("169.254.169.254", 80)),
+    "an abstract socket": lambda: connect(socket.AF_UNIX, stream, "\\0" + name),
+    "another device of the network": lambda: none_of(
+        [l.split(":")[0] for l in open("/proc/net/dev") if ":" in l and "lo:" not in l]),
+    "sockets of others": lambda: none_of(open("/proc/net/tcp").read().splitlines()[1:]),
+    "the node's devices of the network": lambda: as_other("/sys/class/net"),
+    "control groups": lambda: as_other("/sys/fs/cgroup"),
+    "capabilities": lambda: not_zero("CapEff"),
+    "permitted capabilities": lambda: not_zero("CapPrm"),
+    "capabilities to come": lambda: not_zero("CapBnd"),
+    "ambient capabilities": lambda: not_zero("CapAmb"),
+    "new privileges": lambda: none_of(field("NoNewPrivs") != "1"),
+    "all system calls": lambda: none_of(field("Seccomp") != "2"),
+    "somebody's home": lambda: none_of(os.listdir("/home")),
+    "root's home": lambda: none_of(os.listdir("/root")),
+    "files in /tmp": lambda: none_of(os.listdir("/tmp")),
+    "files in /var/tmp": lambda: none_of(os.listdir("/var/tmp")),
+    "shared memory": lambda: none_of(os.listdir("/dev/shm")),
+    "the node's services": lambda: none_of(
+        [n for n in os.listdir("/run") if not n.startswith("billow-as-user")]),
+    "other processes": lambda: none_of([n for n in os.listdir("/proc") if n.isdigit()][8:]),
+    "disks": lambda: none_of([n for n in os.listdir("/dev") if n.startswith(("sd", "vd", "nvme"))]),
+    "the project's cache": lambda: none_of(os.environ.get("BILLOW_CACHE")),
+    "write programs": lambda: open("/usr/bin/planted", "w").name,
+    "a set-user-id file": lambda: (open("mine", "w").close(), os.chmod("mine", 0o4755))[1] or "set",
+    "a device file": lambda: os.mknod("device", 0o020666, os.makedev(1, 5)) or "made",
+    "give a file away": lambda: os.chown("tries.py", 1, 1) or "given",
+}
+out = {}
+for what, attempt in tries.items():
+    try:
+        out[what] = "GOT " + repr(attempt())[:80]
+    except OSError as e:
+        out[what] = errno.errorcode.get(e.errno, str(e.errno))
+print(json.dumps(out))
+"""
+
+# What an ordinary program does: files, threads, its own network, moving files between directories.
+WORK = """
+import os, socket, subprocess, sys, threading
+thread = threading.Thread(target=lambda: print("thread"))
+thread.start()
+thread.join()
+server = socket.create_server(("127.0.0.1", 0))
+socket.create_connection(server.getsockname(), 5)
+os.makedirs("out/a")
+open("made", "w").write(open("given").read().upper())
+os.rename("made", "out/a/made")
+open("/tmp/mine", "w").write("x")
+open("/dev/shm/mine", "w").write("x")
+subprocess.run(["sh", "-c", "echo child"], check=True)
+print(os.environ.get("BILLOW_GPUS", "no GPU"))
+sys.exit(3)
+"""
+
+# A strict job that offers all it has to whoever comes.
+OPEN_HOUSE = """
+import os, socket, time
+os.umask(0)
+for path in ("/tmp/open", "/dev/shm/open", "/var/tmp/open"):
+    open(path, "w").write("take it")
+keep = [socket.create_server(("127.0.0.1", 45677)), socket.socket(socket.AF_UNIX)]
+keep[1].bind("\\0open-house")
+keep[1].listen()
+print("open", flush=True)
+time.sleep(600)
+"""
+VISITOR = """
+import os, socket
+for path in ("/tmp/open", "/dev/shm/open", "/var/tmp/open"):
+    print(os.path.exists(path))
+for family, address in ((socket.AF_INET, ("127.0.0.1", 45677)), (socket.AF_UNIX, "\\0open-house")):
+    try:
+        socket.socket(family).connect(address)
+        print("connected")
+    except OSError:
+        print(False)
+"""
+
+
+def through(got):
+    return {name: result for name, result in got.items() if result.startswith("GOT")}
+
+
+class Walled:
+    """Runs programs behind the wall."""
+
+    def __init__(self, rig, token=None, user=None):
+        self.rig, self.token, self.user = rig, token, user
+
+    def directory(self, case, **files):
+        where = tempfile.mkdtemp(prefix="strict-", dir="/var/tmp")
+        case.addCleanup(shutil.rmtree, where, True)
+        os.chmod(where, 0o777)
+        for name, text in files.items():
+            with open(f"{where}/{name.replace('_py', '.py')}", "w", encoding="utf-8") as f:
+                f.write(text)
+        return where
+
+    def cli(self, *words, cwd=None):
+        env = {"BILLOW_TOKEN": self.token} if self.token else None
+        return self.rig.cli(*words, cwd=cwd, env=env, user=self.user, timeout=120)
+
+    def python(self, case, script, *words, options=()):
+        where = self.directory(case, tries_py=script)
+        command = ["run", *STRICT, *options, "--", "/usr/bin/python3", "tries.py", *words]
+        done = self.cli(*command, cwd=where)
+        case.assertEqual(done.code, 0, done)
+        return json.loads(done.text.strip().splitlines()[-1])
+
+    def try_the_wall(self, case, options=()):
+        name = f"billow-strict-{os.getpid()}"
+        listening = socket.socket(socket.AF_UNIX)
+        case.addCleanup(listening.close)
+        listening.bind("\0" + name)
+        listening.listen()
+        server = socket.create_server(("127.0.0.1", 0))
+        case.addCleanup(server.close)
+        own = socket.gethostbyname(socket.gethostname())
+        got = self.python(
+            case, WALL, str(server.getsockname()[1]), name, own, options=options
+        )
+        case.assertGreaterEqual(len(got), 25)
+        case.assertEqual(through(got), {})
+        return got
+
+
+@NEEDS_ROOT
+class Strict(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.rig = Rig(sim="1xH100")
+        cls.addClassCleanup(cls.rig.close)
+        cls.two = Neighbours(cls.rig)
+        cls.addClassCleanup(cls.two.close)
+        cls.walled = Walled(cls.rig, cls.two.tokens["bo"])
+
+    def test_nothing_gets_through_the_wall(self):
+        for options in ((), ("--network", "none"), ("--seccomp", "strict"), ("--gpus", "1")):
+            with self.subTest(options=options):
+                self.walled.try_the_wall(self, options)
+
+    def test_nothing_gets_out_into_the_kernel(self):
+        got = self.walled.python(self, escapes(self.rig.agent_pid(), 0))
+        self.assertGreaterEqual(len(got), 60)
+        # Inside, its number is 0, which is nobody outside.
+        for name in ("become root", "become its group"):
+            self.assertEqual(got.pop(name), "done")
+        self.assertEqual({n: got[n] for n in got if got[n] not in BEHIND}, {})
+        self.assertEqual(got["io_uring"], "ENOSYS")
+        for name in ("user namespace", "userfaultfd", "session keyring", "bpf", "mount"):
+            self.assertEqual(got[name], "EPERM", name)
+
+    def test_it_reaches_nothing_of_its_neighbour(self):
+        got = self.two.attack(*STRICT)
+        self.assertGreaterEqual(len(got), 60)
+        self.assertEqual(through(got), {})
+        self.two.unharmed(self)
+
+    def test_jobs_of_root_are_behind_the_wall_too(self):
+        walled = Walled(self.rig)
+        walled.try_the_wall(self)
+        done = walled.cli("run", *STRICT, "--no-sync", "--", "cat", "/proc/self/uid_map")
+        self.assertEqual(done.code, 0, done)
+        self.assertGreaterEqual(int(done.text.split()[1]), 65536, "not an account of the machine")
+
+    def test_two_strict_jobs_of_one_user_share_nothing(self):
+        where = self.walled.directory(self, house_py=OPEN_HOUSE, visitor_py=VISITOR)
+        command = ("submit", "--json", "--gpus", "0", *STRICT, "--", "/usr/bin/python3", "house.py")
+        job = self.walled.cli(*command, cwd=where).json["id"]
+        self.addCleanup(self.rig.cli, "stop", "--force", job)
+        poll(lambda: "open" in self.rig.cli("logs", job).text, "the open house", 60)
+        command = ("run", "--gpus", "0", *STRICT, "--", "/usr/bin/python3", "visitor.py")
+        done = self.walled.cli(*command, cwd=where)
+        self.assertEqual(done.text, "False\n" * 5, done)
+        self.assertEqual(self.rig.job(job)["state"], "running")
+        # It can be entered, and what enters it is behind the wall too.
+        self.assertEqual(self.rig.json("describe", job)["isolation"], "strict")
+
+    def test_its_work_is_done(self):
+        where = self.walled.directory(self, work_py=WORK, given="in")
+        done = self.walled.cli(
+            *("submit", "--json", "--gpus", "1", *STRICT, "--output", "out"),
+            *("--", "/usr/bin/python3", "work.py"),
+            cwd=where,
+        )
+        job = done.json["id"]
+        poll(lambda: self.rig.job(job)["state"] == "failed", "its end", 60)
+        self.assertEqual(self.rig.ok("logs", job).text.split(), ["thread", "child", "0"])
+        self.assertEqual(self.rig.job(job)["exit"]["code"], 3)
+        self.assertEqual(self.walled.cli("cp", f"{job}:out", where + "/got").code, 0)
+        with open(where + "/got/a/made", encoding="ascii") as f:
+            self.assertEqual(f.read(), "IN")
+
+    def test_what_would_not_be_a_wall_is_refused(self):
+        for options, word in (
+            (("--network", "host"), "exclude each other"),
+            (("--network", "internet"), "does not exist yet"),
+            (("--network", "project"), "does not exist yet"),
+            (("--nodes", "2"), "a gang needs the network"),
+            (("--gpus", "0.5"), "a slice of a GPU is shared"),
+            (("--suspendable", "yes"), "would leave the wall"),
+            (("--checkpoint-dir", "/var/tmp"), "a directory of the node"),
+            (("--output", "out=s3://bucket/x"), "without a network"),
+            (("--seccomp", "/nonexistent"), "use default, strict, or a file"),
+        ):
+            done = self.walled.cli("run", *STRICT, *options, "--", "true", cwd="/var/empty")
+            self.assertIn(done.code, (1, 2), done)
+            self.assertIn(word, done.errors + done.text)
+        done = self.walled.cli("run", "--network", "none", "--", "true")
+        self.assertIn("--isolation strict", done.errors)
+        done = self.walled.cli("deploy", "walled", *STRICT, "--", "true", cwd="/var/empty")
+        self.assertIn("an endpoint needs the network", done.errors)
+
+    def test_a_project_can_require_it(self):
+        self.rig.ok("project", "create", "strangers")
+        self.rig.ok("project", "member", "strangers", "bo")
+        done = self.rig.ok("project", "set", "strangers", "--isolation", "strict")
+        self.assertIn("strict isolation", done.text)
+        where = self.walled.directory(self)
+        command = ("run", "--project", "strangers", "--gpus", "0")
+        done = self.walled.cli(*command, "--", "true", cwd=where)
+        self.assertEqual(done.code, 1, done)
+        self.assertIn("add --isolation strict", done.errors)
+        self.assertEqual(self.walled.cli(*command, *STRICT, "--", "true", cwd=where).code, 0)
+        self.rig.ok("project", "set", "strangers", "--isolation", "plain")
+        self.assertEqual(self.walled.cli(*command, "--", "true", cwd=where).code, 0)
+
+    def test_a_node_can_require_it(self):
+        usual = "allow 0-4294967294\nroot root"
+        self.addCleanup(self.rig.node_policy, usual)
+        self.rig.node_policy(usual + "\nisolation strict")
+        where = self.walled.directory(self)
+        done = self.walled.cli("run", "--gpus", "0", "--", "true", cwd=where)
+        self.assertEqual(done.code, 126, done)
+        self.assertIn("strict isolation only", done.errors)
+        done = self.walled.cli("run", "--gpus", "0", *STRICT, "--", "true", cwd=where)
+        self.assertEqual(done.code, 0, done)
+
+
+@NEEDS_ROOT
+class OnOnesOwnMachine(unittest.TestCase):
+    """The agent runs as an ordinary person, and the job as the same account in a user namespace."""
+
+    def test_nothing_gets_through_the_wall(self):
+        rig = Rig(up=False, HOME="/nonexistent")
+        self.addCleanup(rig.close)
+        uid = pwd.getpwnam("nobody").pw_uid
+        for path in (rig.root, rig.files):
+            os.chown(path, uid, -1)
+        started = rig.cli(
+            "up", "--background", "--listen", "127.0.0.1:0", "--sim", rig.sim, user=uid
+        )
+        self.assertEqual(started.code, 0, started)
+        Walled(rig, user=uid).try_the_wall(self)
+        self.assertEqual(rig.cli("down", "--stop-jobs", user=uid).code, 0)
+
+
+@NEEDS_ROOT
+class FromAnImage(ImagePython):
+    """A strict job in an image that nobody trusts."""
+
+    def test_nothing_gets_through_the_wall(self):
+        two = Neighbours(self.rig)
+        self.addCleanup(two.close)
+        for script, words in ((WALL, ["9", "none", "127.0.0.2"]), (TRIES, two.words())):
+            directory = tempfile.mkdtemp(dir=self.rig.root)
+            argv = "import sys; sys.argv = ['tries.py', *" + repr(words) + "]\n"
+            got = self.python_in(argv + script, directory, *STRICT)
+            self.assertEqual(through(got), {})
+        two.unharmed(self)
+
+
+# Names of calls, one on a line, that a job of its own choice must not use.
+OWN_PROFILE = "# what this program never does\nsocket\n\nmkdir   # a comment\nmkdirat\n"
+CALLS = """
+import json, os, socket
+out = {}
+for name, attempt in (("socket", socket.socket), ("mkdir", lambda: os.mkdir("made"))):
+    try:
+        attempt()
+        out[name] = "done"
+    except OSError as e:
+        out[name] = e.strerror
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+pid = os.fork()
+if pid == 0:
+    os._exit(0 if libc.ptrace(0, 0, None, None) == 0 else 1)
+out["trace"] = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+print(json.dumps(out))
+"""
+
+
+@NEEDS_ROOT
+class Profiles(unittest.TestCase):
+    """--seccomp: what it refuses, in plain and in strict jobs."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.rig = Rig(sim="1xH100")
+        cls.addClassCleanup(cls.rig.close)
+        cls.rig.ok("user", "create", "ana", "--unix-name", "nobody")
+        cls.rig.ok("project", "member", "default", "ana")
+        cls.walled = Walled(cls.rig, cls.rig.token_for("ana"))
+
+    def calls(self, walled, *options):
+        where = walled.directory(self, calls_py=CALLS, profile=OWN_PROFILE)
+        words = ("run", "--gpus", "0", *options, "--", "/usr/bin/python3", "calls.py")
+        done = walled.cli(*words, cwd=where)
+        self.assertEqual(done.code, 0, done)
+        return json.loads(done.text)
+
+    def test_a_profile_refuses_what_it_names(self):
+        free = {"socket": "done", "mkdir": "done", "trace": 0}
+        refused = "Operation not permitted"
+        for walled in (self.walled, Walled(self.rig)):  # of root, too, who is otherwise free
+            for mode in ((), STRICT):
+                with self.subTest(mode=mode, token=walled.token):
+                    self.assertEqual(self.calls(walled, *mode), free)
+                    got = self.calls(walled, *mode, "--seccomp", "strict")
+                    self.assertEqual(got, {**free, "trace": 1})
+                    got = self.calls(walled, *mode, "--seccomp", "profile")
+                    self.assertEqual(got, {"socket": refused, "mkdir": refused, "trace": 0})
+
+    def test_a_wrong_profile_is_refused_before_the_job(self):
+        for text, word in (
+            ("mkdri\n", 'did you mean "mkdir"'),
+            ("# nothing\n", "names no system call"),
+            ("\n".join(["mkdir"] * 300), "at most 256"),
+        ):
+            where = self.walled.directory(self, profile=text)
+            done = self.walled.cli("run", "--seccomp", "profile", "--", "true", cwd=where)
+            self.assertEqual(done.code, 2, done)
+            self.assertIn(word, done.errors)
+
+    def test_it_is_shown(self):
+        where = self.walled.directory(self, profile=OWN_PROFILE)
+        command = ("submit", "--json", "--gpus", "0", "--seccomp", "profile", "--", "true")
+        job = self.walled.cli(*command, cwd=where).json["id"]
+        seen = self.rig.json("describe", job)
+        self.assertEqual(seen["refused_calls"], ["socket", "mkdir", "mkdirat"])
+
+
+if __name__ == "__main__":
+    unittest.main()
