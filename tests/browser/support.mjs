@@ -125,7 +125,7 @@ export async function mainThread(browser, page, run) {
     tasks: tasks.length,
     cpu: over('tdur'),
     wall: over('dur'),
-    longest: Math.max(0, ...tasks.map((e) => e.tdur / 1000)),
+    longest: Math.max(0, ...tasks.map((e) => (e.tdur ?? 0) / 1000)), // without a clock in some
   };
 }
 export async function shot(page, name) {
