@@ -139,7 +139,7 @@ class Install(unittest.TestCase):
         self.assertNotIn("PersistentVolumeClaim\n", two)
         shared = printed("--image", "i", "--postgres", "--files-class", "nfs")
         self.assertIn("kind: PersistentVolumeClaim\n", shared)
-        self.assertIn("- --files-dir\n", shared)
+        self.assertIn("--files-dir", shared)
         self.assertIn("type: OnDelete\n", printed("--image", "i", "--daemonset"))
 
     def test_files_for_two_heads_need_two_heads(self):

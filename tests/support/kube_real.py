@@ -34,7 +34,7 @@ def watch():
 threading.Thread(target=watch, daemon=True).start()
 subprocess.run(["mount", "-t", "proc", "proc", "/proc"], check=True)
 # What containerd, its network plugins and the kubelet leave there goes with the namespaces.
-for place in ("/run/netns", "/run/containerd", "/var/log/containers"):
+for place in ("/run/netns", "/run/containerd", "/var/log/containers", "/var/lib/billow-node"):
     os.makedirs(place, exist_ok=True)
     subprocess.run(["mount", "-t", "tmpfs", "none", place], check=True)
 print("ready", flush=True)
