@@ -78,6 +78,8 @@ _billow() {
         --image) return ;;
         --env) return ;;
         --network) return ;;
+        --isolation) return ;;
+        --seccomp) return ;;
         --max-processes) return ;;
         --env-var|-e) return ;;
         --secret) return ;;
@@ -98,7 +100,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --disk --node-label --constraint --region --zone --pool --cloud --max-price --by --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --max-processes --env-var -e --no-env --secret --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --tty -t --no-stdin --quiet -q --yes -y --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --disk --node-label --constraint --region --zone --pool --cloud --max-price --by --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --isolation --seccomp --max-processes --env-var -e --no-env --secret --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --tty -t --no-stdin --quiet -q --yes -y --json --head --data --help -h" -- "$cur")); return; fi
       return ;;
     "submit")
       case $prev in
@@ -134,6 +136,8 @@ _billow() {
         --image) return ;;
         --env) return ;;
         --network) return ;;
+        --isolation) return ;;
+        --seccomp) return ;;
         --max-processes) return ;;
         --env-var|-e) return ;;
         --secret) return ;;
@@ -157,7 +161,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --disk --node-label --constraint --region --zone --pool --cloud --max-price --by --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --max-processes --env-var -e --no-env --secret --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --array -a --cron --yes -y --quiet -q --wait -W --lines --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --disk --node-label --constraint --region --zone --pool --cloud --max-price --by --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --isolation --seccomp --max-processes --env-var -e --no-env --secret --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --array -a --cron --yes -y --quiet -q --wait -W --lines --json --head --data --help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -f -- "$cur")); return ;;
     "shell")
       case $prev in
@@ -193,6 +197,8 @@ _billow() {
         --image) return ;;
         --env) return ;;
         --network) return ;;
+        --isolation) return ;;
+        --seccomp) return ;;
         --max-processes) return ;;
         --env-var|-e) return ;;
         --secret) return ;;
@@ -213,7 +219,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --disk --node-label --constraint --region --zone --pool --cloud --max-price --by --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --max-processes --env-var -e --no-env --secret --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --quiet -q --yes -y --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --disk --node-label --constraint --region --zone --pool --cloud --max-price --by --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --isolation --seccomp --max-processes --env-var -e --no-env --secret --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --quiet -q --yes -y --json --head --data --help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -c -f -- "$cur")); return ;;
     "attach")
       case $prev in
@@ -429,6 +435,8 @@ _billow() {
         --image) return ;;
         --env) return ;;
         --network) return ;;
+        --isolation) return ;;
+        --seccomp) return ;;
         --max-processes) return ;;
         --env-var|-e) return ;;
         --secret) return ;;
@@ -451,7 +459,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --disk --node-label --constraint --region --zone --pool --cloud --max-price --by --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --max-processes --env-var -e --no-env --secret --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --array -a --cron --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --disk --node-label --constraint --region --zone --pool --cloud --max-price --by --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --isolation --seccomp --max-processes --env-var -e --no-env --secret --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --array -a --cron --json --head --data --help -h" -- "$cur")); return; fi
       return ;;
     "schedule list")
       case $prev in
@@ -1047,6 +1055,7 @@ _billow() {
         --weight) return ;;
         --borrow) COMPREPLY=($(compgen -W "yes no" -- "$cur")); return ;;
         --enter) COMPREPLY=($(compgen -W "owner admins" -- "$cur")); return ;;
+        --isolation) COMPREPLY=($(compgen -W "plain strict" -- "$cur")); return ;;
         --policy) COMPREPLY=($(compgen -W "fair shortest fifo" -- "$cur")); return ;;
         --user-max) return ;;
         --user-jobs) return ;;
@@ -1055,7 +1064,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--guarantee --max --weight --borrow --enter --policy --user-max --user-jobs --regions --pools --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--guarantee --max --weight --borrow --enter --isolation --policy --user-max --user-jobs --regions --pools --json --head --data --help -h" -- "$cur")); return; fi
       return ;;
     "reserve")
       case $prev in
@@ -1507,6 +1516,8 @@ _billow() {
         --image) return ;;
         --env) return ;;
         --network) return ;;
+        --isolation) return ;;
+        --seccomp) return ;;
         --max-processes) return ;;
         --env-var|-e) return ;;
         --secret) return ;;
@@ -1527,7 +1538,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--min --max --concurrency --timeout --idle --keep --slo --health --start-timeout --regions --base-on-demand --queue --access --cors --webhook --protocol --balance --price --traffic --mirror --mirror-post --auto-rollback --sticky --no-wait --quiet -q --gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --disk --node-label --constraint --region --zone --pool --cloud --max-price --by --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --max-processes --env-var -e --no-env --secret --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--min --max --concurrency --timeout --idle --keep --slo --health --start-timeout --regions --base-on-demand --queue --access --cors --webhook --protocol --balance --price --traffic --mirror --mirror-post --auto-rollback --sticky --no-wait --quiet -q --gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --disk --node-label --constraint --region --zone --pool --cloud --max-price --by --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --isolation --seccomp --max-processes --env-var -e --no-env --secret --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --json --head --data --help -h" -- "$cur")); return; fi
       return ;;
     "traffic")
       case $prev in
@@ -1641,6 +1652,8 @@ _billow() {
         --image) return ;;
         --env) return ;;
         --network) return ;;
+        --isolation) return ;;
+        --seccomp) return ;;
         --max-processes) return ;;
         --env-var|-e) return ;;
         --secret) return ;;
@@ -1663,7 +1676,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --disk --node-label --constraint --region --zone --pool --cloud --max-price --by --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --max-processes --env-var -e --no-env --secret --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --for --steps --quiet -q --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --disk --node-label --constraint --region --zone --pool --cloud --max-price --by --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --isolation --seccomp --max-processes --env-var -e --no-env --secret --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --for --steps --quiet -q --json --head --data --help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -c -f -- "$cur")); return ;;
     "compare")
       case $prev in
@@ -1699,6 +1712,8 @@ _billow() {
         --image) return ;;
         --env) return ;;
         --network) return ;;
+        --isolation) return ;;
+        --seccomp) return ;;
         --max-processes) return ;;
         --env-var|-e) return ;;
         --secret) return ;;
@@ -1722,7 +1737,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --disk --node-label --constraint --region --zone --pool --cloud --max-price --by --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --max-processes --env-var -e --no-env --secret --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --gpu-types --steps --units --show-output --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --disk --node-label --constraint --region --zone --pool --cloud --max-price --by --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --isolation --seccomp --max-processes --env-var -e --no-env --secret --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --gpu-types --steps --units --show-output --json --head --data --help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -c -f -- "$cur")); return ;;
     "loadtest")
       case $prev in
@@ -1989,7 +2004,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--sim --isolation --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--sim --isolation --inside --json --head --data --help -h" -- "$cur")); return; fi
       return ;;
     "store migrate")
       case $prev in
@@ -2073,6 +2088,8 @@ _billow() {
         --image) return ;;
         --env) return ;;
         --network) return ;;
+        --isolation) return ;;
+        --seccomp) return ;;
         --max-processes) return ;;
         --env-var|-e) return ;;
         --secret) return ;;
@@ -2092,7 +2109,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--input -i --output -o --endpoint --path --workers -w --concurrency --tries --detach -d --gpus -g --gpu-mem --gpu-type --mig --whole-node --exclusive --cpus -c --mem --disk --node-label --constraint --region --zone --pool --cloud --max-price --by --fabric --placement-group --topology --spread --pack --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --max-processes --env-var -e --no-env --secret --cwd -C --sync --no-sync --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --python --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--input -i --output -o --endpoint --path --workers -w --concurrency --tries --detach -d --gpus -g --gpu-mem --gpu-type --mig --whole-node --exclusive --cpus -c --mem --disk --node-label --constraint --region --zone --pool --cloud --max-price --by --fabric --placement-group --topology --spread --pack --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --isolation --seccomp --max-processes --env-var -e --no-env --secret --cwd -C --sync --no-sync --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --python --json --head --data --help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -c -f -- "$cur")); return ;;
     "notebook")
       case $prev in
@@ -2130,6 +2147,8 @@ _billow() {
         --image) return ;;
         --env) return ;;
         --network) return ;;
+        --isolation) return ;;
+        --seccomp) return ;;
         --max-processes) return ;;
         --env-var|-e) return ;;
         --secret) return ;;
@@ -2150,7 +2169,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--port --dir --sleep-after --server --stop --gpus -g --gpu-mem --gpu-type --mig --whole-node --exclusive --cpus -c --mem --disk --node-label --constraint --region --zone --pool --cloud --max-price --by --fabric --placement-group --topology --spread --pack --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --max-processes --env-var -e --no-env --secret --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --python --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--port --dir --sleep-after --server --stop --gpus -g --gpu-mem --gpu-type --mig --whole-node --exclusive --cpus -c --mem --disk --node-label --constraint --region --zone --pool --cloud --max-price --by --fabric --placement-group --topology --spread --pack --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --isolation --seccomp --max-processes --env-var -e --no-env --secret --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --python --head --data --help -h" -- "$cur")); return; fi
       return ;;
     "env create")
       case $prev in
