@@ -193,7 +193,9 @@ class Plain(RigTest):
         done = self.rig.cli("doctor", "--isolation", "--json")
         texts = [f["text"] for f in done.json["findings"]]
         self.assertGreaterEqual(len([t for t in texts if t.startswith("refused: ")]), 25, texts)
-        self.assertEqual([t for t in texts if t.startswith("a job can")], [])
+        strict = [t for t in texts if t.startswith("strict: refused: ")]
+        self.assertGreaterEqual(len(strict), 25, texts)
+        self.assertEqual([t for t in texts if "a job can" in t or "cannot run here" in t], [])
         self.assertEqual([g for g in os.listdir("/sys/fs/cgroup") if "doctor" in g], [])
 
     def test_hooks_are_confined_like_the_job(self):

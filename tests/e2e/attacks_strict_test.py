@@ -155,10 +155,10 @@ class Walled:
         return json.loads(done.text.strip().splitlines()[-1])
 
     def try_the_wall(self, case, options=()):
-        name = f"billow-strict-{os.getpid()}"
         listening = socket.socket(socket.AF_UNIX)
         case.addCleanup(listening.close)
-        listening.bind("\0" + name)
+        listening.bind("")  # the kernel chooses an abstract name
+        name = listening.getsockname()[1:].decode()
         listening.listen()
         server = socket.create_server(("127.0.0.1", 0))
         case.addCleanup(server.close)
@@ -240,6 +240,7 @@ class Strict(unittest.TestCase):
             self.assertEqual(f.read(), "IN")
 
     def test_what_would_not_be_a_wall_is_refused(self):
+        where = self.walled.directory(self)
         for options, word in (
             (("--network", "host"), "exclude each other"),
             (("--network", "internet"), "does not exist yet"),
@@ -251,12 +252,12 @@ class Strict(unittest.TestCase):
             (("--output", "out=s3://bucket/x"), "without a network"),
             (("--seccomp", "/nonexistent"), "use default, strict, or a file"),
         ):
-            done = self.walled.cli("run", *STRICT, *options, "--", "true", cwd="/var/empty")
+            done = self.walled.cli("run", *STRICT, *options, "--", "true", cwd=where)
             self.assertIn(done.code, (1, 2), done)
             self.assertIn(word, done.errors + done.text)
         done = self.walled.cli("run", "--network", "none", "--", "true")
         self.assertIn("--isolation strict", done.errors)
-        done = self.walled.cli("deploy", "walled", *STRICT, "--", "true", cwd="/var/empty")
+        done = self.walled.cli("deploy", "walled", *STRICT, "--", "true", cwd=where)
         self.assertIn("an endpoint needs the network", done.errors)
 
     def test_a_project_can_require_it(self):
@@ -314,6 +315,8 @@ class FromAnImage(ImagePython):
             directory = tempfile.mkdtemp(dir=self.rig.root)
             argv = "import sys; sys.argv = ['tries.py', *" + repr(words) + "]\n"
             got = self.python_in(argv + script, directory, *STRICT)
+            # The image has a home directory of its own.
+            self.assertIn(got.pop("somebody's home", "ENOENT"), ("ENOENT", "GOT ['app']"))
             self.assertEqual(through(got), {})
         two.unharmed(self)
 

@@ -109,7 +109,7 @@ class Rooms(ImageTest):
             )
             self.assertEqual((done.code, done.text), (0, words), done)
         for args, word in (
-            (("run", "--network", "none", "--", "true"), "needs an image or an environment"),
+            (("run", "--network", "none", "--", "true"), "needs an image, an environment or"),
             (
                 ("run", "--network", "bridge", "--image", self.image, "--", "true"),
                 "use host or none",
