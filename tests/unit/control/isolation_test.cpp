@@ -10,7 +10,7 @@ namespace {
 struct Isolated : testing::Test {
   World w;
   Isolated() { w.must(AgentHello{offer("gpu-1", 2), {}, {}}); }
-  SubmitJob strict() const {
+  SubmitJob strict() {
     SubmitJob job = w.job();
     job.spec.surroundings.isolation = Isolation::strict;
     return job;
