@@ -221,7 +221,6 @@ class Strict(unittest.TestCase):
         done = self.walled.cli(*command, cwd=where)
         self.assertEqual(done.text, "False\n" * 5, done)
         self.assertEqual(self.rig.job(job)["state"], "running")
-        # It can be entered, and what enters it is behind the wall too.
         self.assertEqual(self.rig.json("describe", job)["isolation"], "strict")
 
     def test_its_work_is_done(self):

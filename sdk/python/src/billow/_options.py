@@ -24,7 +24,7 @@ JOB_OPTIONS = frozenset(
     "gpus gpu_mem gpu_type mig nodes procs cpus mem disk whole_node exclusive node_labels region"
     " zone pool cloud max_price by fabric placement_group topology spread elastic timeout name"
     " labels project priority spot retries backoff after image env network isolation seccomp"
-    " refused_calls max_processes env_vars inherit_env secrets volumes inputs outputs cwd sync"
+    " max_processes env_vars inherit_env secrets volumes inputs outputs cwd sync"
     " rerun_if_lost suspendable strict share suspend_hook resume_hook checkpoint_every"
     " checkpoint_cmd checkpoint_signal checkpoint_dir stop_grace reservation array idempotency_key".split()
 )
@@ -223,10 +223,10 @@ def _surroundings(options: Mapping[str, Any]) -> Dict[str, Any]:
             raise InvalidOption(
                 "isolation='strict' and network='host' exclude each other", "drop network"
             )
-    if options.get("seccomp"):
+    if isinstance(options.get("seccomp"), (list, tuple)):  # names, as in a file
+        out["refused_calls"] = list_of(options["seccomp"], "seccomp")
+    elif options.get("seccomp"):
         out["seccomp"] = _choice(options["seccomp"], "seccomp", ("default", "strict"))
-    if options.get("refused_calls"):
-        out["refused_calls"] = list_of(options["refused_calls"], "refused_calls")
     if options.get("max_processes"):
         out["processes_max"] = int(options["max_processes"])
     if options.get("secrets"):
