@@ -7,6 +7,7 @@ import shutil
 import socket
 import tempfile
 import unittest
+import urllib.request
 
 from attacks_image_test import ImagePython
 from attacks_kernel_test import REFUSED, escapes
@@ -128,6 +129,18 @@ def through(got):
     return {name: result for name, result in got.items() if result.startswith("GOT")}
 
 
+SERVER = """echo begins; mkdir /tmp/www; cd /tmp/www
+printf 'from behind the wall' > page; exec python3 -m http.server 8123"""
+
+
+def fetched(port):
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/page", timeout=5) as answer:
+            return answer.read()
+    except OSError:
+        return None
+
+
 class Walled:
     """Runs programs behind the wall."""
 
@@ -237,6 +250,23 @@ class Strict(unittest.TestCase):
         self.assertEqual(self.walled.cli("cp", f"{job}:out", where + "/got").code, 0)
         with open(where + "/got/a/made", encoding="ascii") as f:
             self.assertEqual(f.read(), "IN")
+
+    def test_its_owner_reaches_its_ports_and_is_told_that_ssh_does_not(self):
+        command = ("submit", "--json", *STRICT, "--no-sync", "--", "sh", "-c", SERVER)
+        job = self.walled.cli(*command).json["id"]
+        self.addCleanup(self.rig.cli, "stop", "--force", job)
+        poll(lambda: "begins" in self.rig.cli("logs", job).text, "its start", 60)
+        owner = {"BILLOW_TOKEN": self.walled.token}
+        forward = self.rig.start("port-forward", job, "0:8123", env=owner)
+        self.addCleanup(forward.stderr.close)
+        self.addCleanup(forward.stdout.close)
+        self.addCleanup(forward.wait)
+        self.addCleanup(forward.terminate)
+        local = int(forward.stdout.readline().decode().split(":")[1].split()[0])
+        poll(lambda: fetched(local) == b"from behind the wall", "an answer", 60)
+        done = self.walled.cli("ssh", job, "--", "true")
+        self.assertNotEqual(done.code, 0)
+        self.assertIn("ssh cannot enter it", done.errors)
 
     def test_what_would_not_be_a_wall_is_refused(self):
         where = self.walled.directory(self)

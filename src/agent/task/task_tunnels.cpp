@@ -66,8 +66,13 @@ Result<Tunnels::Target> Tasks::open_door(const TunnelOpen& request) {
   SshPlace place;
   place.task = request.task;
   place.place = BILLOW_TRY(place_of(request.task));
-  place.user =
-      BILLOW_TRY(place.place.identity ? look_up_uid(place.place.identity->uid) : current_user());
+  auto user = place.place.identity ? look_up_uid(place.place.identity->uid) : current_user();
+  if (!user)
+    return fail(Code::conflict,
+                "the job has no account on its node, because it is confined; ssh cannot enter it",
+                "`billow port-forward` reaches its ports; for a shell behind the same wall, run "
+                "one: `billow run --isolation strict -- sh`");
+  place.user = std::move(*user);
   if (const auto image = image_plan(request.task); image && image->root)
     place.no_network = image->no_network;
   return ssh_.open(place, request.authorized_key);
