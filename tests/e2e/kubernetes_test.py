@@ -312,7 +312,8 @@ class Cases:
         self.cluster.delete_namespace()
         poll(lambda: self.rig.job(job)["state"] == "queued", "the job back in the queue", 60)
         self.cluster.create_namespace()
-        self.rig.ok("cloud", "check", "k")  # otherwise the pool waits for five minutes
+        told = self.rig.ok("cloud", "check", "k")  # otherwise the pool waits for five minutes
+        self.assertIn(f"of {self.cluster.kubeconfig}", told.text, "where the account was found")
         self.rig.ok("run", "--gpus", 1, "--", "true", timeout=90)
         self.rig.ok("stop", job)
 

@@ -218,4 +218,8 @@ Result<std::string> KubeClient::server() {
   return BILLOW_TRY(login(0))->access.server;
 }
 
+Result<std::string> KubeClient::context() {
+  return BILLOW_TRY(login(0))->access.context;
+}
+
 }  // namespace billow::pool

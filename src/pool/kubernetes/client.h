@@ -51,6 +51,7 @@ class KubeClient {
                             const Following& following,
                             const std::function<bool(std::string_view)>& on_line);
   Result<std::string> server();
+  Result<std::string> context();  // empty: the service account of a pod
 
  private:
   struct Login {

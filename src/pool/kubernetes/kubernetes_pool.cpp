@@ -459,6 +459,11 @@ Result<Account> KubernetesPool::account() {
   BILLOW_TRY_VOID(find_cluster());
   Account out;
   out.id = fmt::format("{} (namespace {})", BILLOW_TRY(client_->server()), name_space_);
+  const std::string context = BILLOW_TRY(client_->context());
+  const std::string& file = pods_.cluster.kubeconfig;
+  out.source = context.empty() ? "the service account of the head's pod"
+                               : fmt::format("context {} of {}", context,
+                                             file.empty() ? "the kubeconfig of the head" : file);
   const auto me =
       BILLOW_TRY(client_->ask({.method = net::Method::post,
                                .target = "/apis/authentication.k8s.io/v1/selfsubjectreviews",
