@@ -43,7 +43,9 @@ class Story:
         print(f"{type(self).__name__}: seed {seed}, {count} faults", flush=True)
         self.random = random.Random(seed)
         self.jobs = {}  # job → (number, whether it may be started again)
-        self.doomed = set()  # nodes whose pods were killed: one may still take a job before it dies
+        # Machines whose pods were killed. One may join after that, and take a job before it dies.
+        self.doomed = set()
+        self.machines = {}  # by node: jobs that are over know only its number
         self.happened = []
         self.done = {name: 0 for name in self.faults}
         end = time.monotonic() + 60 * float(os.environ.get("BILLOW_KUBE_MINUTES") or 600)
@@ -54,11 +56,13 @@ class Story:
             while len(self.unfinished()) < 3:
                 self.submit()
             self.let_work()
+            self.note_nodes()
             fault = self.random.choices(list(self.faults), list(self.faults.values()))[0]
             self.happened.append((time.strftime("%H:%M:%S"), fault))
             getattr(self, fault)()
             self.done[fault] += 1
             self.resume_orders()
+            self.note_nodes()
             if number % 20 == 19:
                 print(f"{number + 1} faults: {self.done}, {len(self.jobs)} jobs", flush=True)
             time.sleep(self.random.uniform(0.1, 1.5))
@@ -107,20 +111,17 @@ class Story:
 
     def kill_pod(self):
         if name := self.some_pod():
-            machine = name.partition("-")[2].partition("-")[2]  # billow-…-MACHINE
-            self.note_doomed(machine)
+            self.doomed.add(name.partition("-")[2].partition("-")[2])  # billow-…-MACHINE
             self.cluster.remove(name)
-            self.note_doomed(machine)
 
-    def note_doomed(self, machine):
-        """A node has its name only as long as it exists; jobs that are over know its number."""
+    def note_nodes(self):
+        """A node has its name only as long as it exists."""
         told = poll(lambda: self.attempt("nodes", "--json"), "a head that answers", 60)
         for node in told["nodes"]:
-            if node["name"].partition(".")[0] == machine:
-                self.doomed.add(node["id"])
+            self.machines[node["id"]] = node["name"].partition(".")[0]
 
     def was_killed(self, job):
-        return any(task["node_id"] in self.doomed for task in job["tasks"])
+        return any(self.machines.get(task["node_id"]) in self.doomed for task in job["tasks"])
 
     def kill_api(self):
         self.cluster.api_away()
@@ -152,6 +153,7 @@ class Story:
 
         def ended():
             self.resume_orders()
+            self.note_nodes()
             return all_ended()
 
         poll(ended, "every job ended", 900)
