@@ -80,7 +80,7 @@ enum class SpecTag : std::uint16_t {
   leftover_grace_ns = 15,   // i64: grace after SIGTERM for what the main process left behind
   cgroup_v2 = 16,           // string: directory the job starts in
   cgroup_v1 = 17,           // string, repeated: directory the job enters before it drops privileges
-  cgroup_memory = 18,       // string: directory whose OOM counter belongs to this job alone
+  cgroup_memory = 18,       // string: directory with the OOM counter: this job's or its container's
   cgroup_freezer_v1 = 19,   // string: directory with freezer.state
   hide_device = 20,         // string relative to /dev, repeated: not in the job's private /dev
   user_namespace = 21,      // no bytes: make the mount namespace inside a user namespace

@@ -102,6 +102,7 @@ bool Supervisor::start(int ctl_fd) {
 
   started_wall_ns_ = wall_ns();
   started_boot_ns_ = boot_ns();
+  oom_kills_before_ = tree_.oom_kills();
   if (spec_.time_limit_ns > 0)
     time_deadline_ns_ = started_boot_ns_ + spec_.time_limit_ns;
   paid_until_ns_ = spec_.paid_until_boot_ns;
@@ -450,7 +451,7 @@ ExitRecord Supervisor::exit_record() {
   record.flags = exit_flags_;
   record.log_end = log_.end();
   record.log_dropped_bytes = log_.dropped_bytes();
-  record.oom_kills = tree_.oom_kills();
+  record.oom_kills = tree_.oom_kills() - oom_kills_before_;
   rusage used{};
   getrusage(RUSAGE_CHILDREN, &used);
   record.user_us = used.ru_utime.tv_sec * 1'000'000 + used.ru_utime.tv_usec;

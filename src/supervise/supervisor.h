@@ -68,6 +68,7 @@ class Supervisor final : public CtlHandler {
   Redactor& redactor_;
   Child child_;
   SupervisorState state_ = SupervisorState::starting;
+  unsigned long oom_kills_before_ = 0;  // of earlier jobs, if the counter is a container's
   int signals_ = -1, timer_ = -1, parent_ = -1;
 
   // How it ends.

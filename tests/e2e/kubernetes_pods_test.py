@@ -156,6 +156,16 @@ class OnReal(unittest.TestCase):
         self.cluster.kubectl("uncordon", self.cluster.node)
         self.begins_again(shared, job)
 
+    def test_a_job_that_needs_more_memory_than_its_pod_is_told(self):
+        self.add_pool("--option", "memory=128Mi", gpu="1xL4")
+        # tail keeps all of a line.
+        eat = ("sh", "-c", "head -c 300000000 /dev/zero | tail")
+        job = self.rig.submit("--gpus", 1, "--", *eat)
+        poll(lambda: self.rig.job(job)["state"] not in ("queued", "running"), "its end", 90)
+        told = self.rig.job(job)
+        self.assertNotEqual(told["state"], "succeeded", told)
+        self.assertRegex(f"{told['reason']} {told['exit']['text']}", "(?i)memory")
+
     def test_a_privileged_pool_runs_jobs_of_users_without_an_account(self):
         self.cluster.set_profile("privileged")
         self.add_pool("--privileged", "--option", "user=1234", gpu="1xL4")

@@ -150,7 +150,7 @@ Cgroups Cgroups::detect(Options options) {
   c.leaf_ = "/" + owner + "task-";
   c.fetch_leaf_ = "/" + owner + "fetch-";
   c.cpu_missing_ = c.memory_missing_ = c.pids_missing_ = {no_mount_why, no_mount_hint};
-  std::string v2_mount;
+  std::string v2_mount, v1_memory;
   Missing freezer_missing;
   auto mounts = read_file(options.mounts_file, 4 << 20);
   for (const std::string& line : split(mounts ? *mounts : "", '\n')) {
@@ -167,8 +167,10 @@ Cgroups Cgroups::detect(Options options) {
     };
     if (has("cpu"))
       c.probe_v1("cpu", words[1], &c.cpu_, &c.cpu_missing_);
-    if (has("memory"))
+    if (has("memory")) {
+      v1_memory = words[1];
       c.probe_v1("memory", words[1], &c.memory_, &c.memory_missing_);
+    }
     if (has("pids"))
       c.probe_v1("pids", words[1], &c.pids_, &c.pids_missing_);
     if (has("freezer"))
@@ -176,6 +178,10 @@ Cgroups Cgroups::detect(Options options) {
   }
   if (!v2_mount.empty())
     c.probe_v2(v2_mount);
+  if (c.memory_ == CgroupKind::none)
+    c.shared_oom_counter_ = !v1_memory.empty()                         ? v1_memory
+                            : file_exists(v2_mount + "/memory.events") ? v2_mount
+                                                                       : "";
   if (!options.owner.empty())
     c.remove_fetch_leftovers();
   return c;

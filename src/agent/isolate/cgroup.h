@@ -80,6 +80,9 @@ class Cgroups {
   // The task whose v2 group has this path, or contains it, as /proc/PID/cgroup shows it.
   std::optional<TaskId> task_at(std::string_view path) const;
   CgroupUsage usage(const TaskCgroup& group) const;
+  // Without groups of their own, tasks share the OOM counter of the container that the agent is
+  // in. Empty: there is none.
+  const std::string& shared_oom_counter() const { return shared_oom_counter_; }
   // Kills the processes inside and removes the groups. unavailable while a process has not ended
   // yet.
   Status remove(const TaskCgroup& group) const;
@@ -101,7 +104,8 @@ class Cgroups {
 
   CgroupKind cpu_ = CgroupKind::none, memory_ = CgroupKind::none, pids_ = CgroupKind::none,
              freezer_ = CgroupKind::none;
-  std::string v2_parent_;                                        // ".../billow", writable
+  std::string v2_parent_;  // ".../billow", writable
+  std::string shared_oom_counter_;
   std::vector<std::pair<std::string, std::string>> v1_parents_;  // controller → ".../billow"
   Missing cpu_missing_, memory_missing_, pids_missing_;
   std::string name_, leaf_, fetch_leaf_;

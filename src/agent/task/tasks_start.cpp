@@ -274,6 +274,8 @@ void Tasks::limit(Starting& s) {
     return log_warn("task {}: no control group: {}", start.task.value, made.error().message);
   s.group = std::move(*made);
   s.group.apply_to(s.spec);
+  if (s.spec.cgroup_memory.empty())
+    s.spec.cgroup_memory = cgroups_.shared_oom_counter();
 }
 
 // A directory with most of the job's files in it, if an earlier job left one.

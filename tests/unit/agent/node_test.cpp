@@ -75,6 +75,34 @@ TEST_F(CgroupTest, FlagsOutOfMemoryAndCleansUp) {
   EXPECT_TRUE(groups.find(TaskId(1)).empty());
 }
 
+TEST_F(CgroupTest, ACountersEarlierKillsAreNotThisJobs) {
+  if (groups.memory() == CgroupKind::none)
+    GTEST_SKIP() << groups.report()[1];
+  Rig rig;
+  const auto group = groups.create(TaskId(1), {0, 32, 0});
+  ASSERT_TRUE(group) << group.error().message;
+  const auto kind_of_end = [&](int task, const char* script) {
+    TaskSpec spec = shell(script);
+    group->apply_to(spec);
+    const Heard heard = rig.run(TaskId(task), spec);
+    return heard.exit ? status_of(TaskId(task), *heard.exit).exit.kind : ExitKind::lost;
+  };
+  EXPECT_EQ(kind_of_end(1, "x=$(head -c 100000000 /dev/zero | tr '\\0' x)"), ExitKind::oom);
+  EXPECT_EQ(kind_of_end(2, "exit 3"), ExitKind::exited);
+  EXPECT_TRUE(Rig::pump_until([&] { return groups.remove(*group).has_value(); }));
+}
+
+// As in a pod: the agent may make no groups, and sees those of its container as the root.
+TEST(Cgroups, TheContainersCounterServesJobsWithoutGroups) {
+  const std::string dir = make_temp_dir();
+  ASSERT_TRUE(write_file_atomic(dir + "/memory.events", "low 0\noom_kill 4\n", 0600));
+  ASSERT_TRUE(
+      write_file_atomic(dir + "/mounts", fmt::format("cgroup2 {} cgroup2 ro 0 0\n", dir), 0600));
+  EXPECT_EQ(Cgroups::detect({dir + "/mounts", "billow-test"}).shared_oom_counter(), dir);
+  EXPECT_EQ(Cgroups::detect({"/dev/null", "billow-test"}).shared_oom_counter(), "");
+  std::filesystem::remove_all(dir);
+}
+
 TEST_F(CgroupTest, LimitsCpuAndProcesses) {
   if (groups.cpu() == CgroupKind::none || groups.pids() == CgroupKind::none || !groups.tracks())
     GTEST_SKIP() << groups.report()[0];
