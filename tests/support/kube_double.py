@@ -293,10 +293,18 @@ class Pod:
         return False
 
     def kill(self):
-        """The whole container at once: the command and everything it started."""
+        """The whole container at once: the command and everything it started. First all are
+        stopped, until none is new: nothing may start a process or see another one end."""
         if not self.process:
             return
-        parents, doomed = {}, {self.process.pid}
+        stopped = set()
+        while new := self.processes() - stopped:
+            send(signal.SIGSTOP, new)
+            stopped |= new
+        send(signal.SIGKILL, stopped)
+
+    def processes(self):
+        parents, ours = {}, {self.process.pid}
         for entry in os.listdir("/proc"):
             try:
                 with open(f"/proc/{entry}/stat", encoding="ascii", errors="replace") as f:
@@ -305,18 +313,20 @@ class Pod:
                 for part in ("cmdline", "environ"):
                     with open(f"/proc/{entry}/{part}", "rb") as f:
                         if self.folder.encode() in f.read():
-                            doomed.add(int(entry))
+                            ours.add(int(entry))
             except (OSError, ValueError):
                 pass
-        while more := {p for p, parent in parents.items() if parent in doomed} - doomed:
-            doomed |= more
-        # Nothing may see another one end, as when the kernel ends a container.
-        for how in (signal.SIGSTOP, signal.SIGKILL):
-            for pid in doomed:
-                try:
-                    os.kill(pid, how)
-                except ProcessLookupError:
-                    pass
+        while more := {p for p, parent in parents.items() if parent in ours} - ours:
+            ours |= more
+        return ours
+
+
+def send(what, pids):
+    for pid in pids:
+        try:
+            os.kill(pid, what)
+        except ProcessLookupError:
+            pass
 
 
 class KubeDouble:
