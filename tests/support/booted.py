@@ -1,8 +1,8 @@
 """Machines of the clouds in tests: each runs its own start-up script below a directory of its own."""
 import os
-import signal
 import subprocess
 
+from processes import contents, kill_at_once
 from rig import BIN, MARK
 
 
@@ -88,27 +88,11 @@ class Machines:
         if not home:
             return
         mark = f"BILLOW_BOOT_ROOT={home}".encode()
-        for _ in range(3):
-            ours, parents = set(), {}
-            for pid in filter(str.isdigit, os.listdir("/proc")):
-                try:
-                    with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as f:
-                        parents[int(pid)] = int(f.read().rsplit(")", 1)[1].split()[1])
-                    with open(f"/proc/{pid}/environ", "rb") as f:
-                        mine = mark in f.read().split(b"\0")
-                    with open(f"/proc/{pid}/cmdline", "rb") as f:  # supervisors outlive their agent
-                        if mine or home.encode() + b"/" in f.read():
-                            ours.add(int(pid))
-                except OSError:
-                    pass
-            # Jobs have another environment: they are found by their parents.
-            for _ in range(8):
-                ours |= {child for child, parent in parents.items() if parent in ours}
-            for pid in ours:
-                try:
-                    os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    pass
+        # Supervisors outlive their agent; jobs have another environment.
+        kill_at_once(
+            lambda pid: mark in contents(pid, "environ").split(b"\0")
+            or home.encode() + b"/" in contents(pid, "cmdline")
+        )
         self.unplug(name)
 
     def close(self):

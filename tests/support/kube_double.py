@@ -18,6 +18,7 @@ import urllib.parse
 import uuid
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from processes import contents, kill_at_once
 from rig import MARK, poll
 
 
@@ -293,40 +294,16 @@ class Pod:
         return False
 
     def kill(self):
-        """The whole container at once: the command and everything it started. First all are
-        stopped, until none is new: nothing may start a process or see another one end."""
+        """The whole container at once: the command and everything it started."""
         if not self.process:
             return
-        stopped = set()
-        while new := self.processes() - stopped:
-            send(signal.SIGSTOP, new)
-            stopped |= new
-        send(signal.SIGKILL, stopped)
-
-    def processes(self):
-        parents, ours = {}, {self.process.pid}
-        for entry in os.listdir("/proc"):
-            try:
-                with open(f"/proc/{entry}/stat", encoding="ascii", errors="replace") as f:
-                    parents[int(entry)] = int(f.read().rsplit(")", 1)[1].split()[1])
-                # Supervisors are nobody's child, and their jobs neither once they have ended.
-                for part in ("cmdline", "environ"):
-                    with open(f"/proc/{entry}/{part}", "rb") as f:
-                        if self.folder.encode() in f.read():
-                            ours.add(int(entry))
-            except (OSError, ValueError):
-                pass
-        while more := {p for p, parent in parents.items() if parent in ours} - ours:
-            ours |= more
-        return ours
-
-
-def send(what, pids):
-    for pid in pids:
-        try:
-            os.kill(pid, what)
-        except ProcessLookupError:
-            pass
+        here = self.folder.encode()
+        # Supervisors are nobody's child, and their jobs neither once they have ended.
+        kill_at_once(
+            lambda pid: pid == self.process.pid
+            or here in contents(pid, "cmdline")
+            or here in contents(pid, "environ")
+        )
 
 
 class KubeDouble:
