@@ -958,7 +958,7 @@ class Browser(unittest.TestCase):
         self.run_script("tasks.mjs", "8xH100", 240)
 
     def test_jobs(self):
-        self.run_script("jobs.mjs", "8xH100", 300)
+        self.run_script("jobs.mjs", "8xH100", 600)
 
     def test_frame(self):
         self.run_script("frame.mjs", "8xH100", 240)
