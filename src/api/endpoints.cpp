@@ -301,10 +301,11 @@ const AsyncCall* find_call(const CallPtr& call) {
   const auto found = known.find(call->parts[1]);
   if (found != known.end() && found->second.endpoint == call->parts[0])
     return &found->second;
-  call->fail({Code::not_found,
-              fmt::format("endpoint {} has no such call, or its answer is no longer stored",
-                          call->parts[0]),
-              "list the calls again"});
+  call->fail(
+      {Code::not_found,
+       fmt::format("endpoint {} has no call with this id: it is wrong, or its answer has expired",
+                   call->parts[0]),
+       "list the calls again"});
   return nullptr;
 }
 

@@ -43,9 +43,8 @@ enum CallRules : std::uint32_t {
   // kernel that are otherwise root's.
   no_namespaces = 4,
   // Not a filter but a Landlock domain: processes outside it cannot be traced, and no device file
-  // can be made nor a mount changed; since Linux 6.12 also abstract sockets and signals of
-  // processes
-  // outside it. Kernels without Landlock, and older ones, leave that to the rest of the wall.
+  // can be made nor a mount changed; since Linux 6.12 abstract sockets and signals of
+  // processes outside it are closed, too. Older kernels leave that to the rest of the wall.
   no_outside_peers = 8,
   // Calls that look into or steer other processes, and rare kinds of sockets. Debuggers need them.
   no_rare_calls = 16,

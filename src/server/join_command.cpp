@@ -436,6 +436,16 @@ Result<Joined> joined_head(const Parsed& parsed, const std::string& dir) {
   return joined;
 }
 
+Result<std::optional<agent::UserRecord>> without_account() {
+  const std::string text = variable("BILLOW_WITHOUT_ACCOUNT");
+  if (text.empty())
+    return std::nullopt;
+  auto user = agent::user_by_numbers(text);
+  if (!user)
+    return pass(Error(user.error()).in("BILLOW_WITHOUT_ACCOUNT"));
+  return std::move(*user);
+}
+
 Result<agent::NodeOptions> node_options(const Parsed& parsed,
                                         const Joined& joined,
                                         const std::string& dir) {
@@ -456,7 +466,7 @@ Result<agent::NodeOptions> node_options(const Parsed& parsed,
   if (const std::string text = variable("BILLOW_LEAVE_WITHIN"); !text.empty())
     options.leave_within = BILLOW_TRY(parse_duration(text));
   options.jobs_as_agent = parsed.has("jobs-as-agent");
-  options.without_account = variable("BILLOW_WITHOUT_ACCOUNT");
+  options.without_account = BILLOW_TRY(without_account());
   BILLOW_TRY_VOID(read_kept_on_node(parsed, options));
   options.reclaim_notices = parsed.get("reclaim-notices");
   options.metadata_url = parsed.get("metadata-url");
@@ -465,6 +475,7 @@ Result<agent::NodeOptions> node_options(const Parsed& parsed,
 
 // Before the token is used: it works only once.
 Status check_options(const Parsed& parsed) {
+  BILLOW_TRY(without_account());
   if (parsed.has("jobs-as-agent") && ::geteuid() == 0)
     return fail(Code::invalid, "--jobs-as-agent would run the jobs of all users as root",
                 "start the agent as an ordinary user");

@@ -334,6 +334,66 @@ class OnOnesOwnMachine(unittest.TestCase):
 
 
 @NEEDS_ROOT
+class WhereUsersHaveNoAccounts(unittest.TestCase):
+    """A node of a cluster: jobs of users without an account run as a user that the node chose."""
+
+    def setUp(self):
+        self.rig = Rig(args=("--no-agent", "--tls"))
+        self.addCleanup(self.rig.close)
+        self.join("1234:1234", "far")
+        poll(lambda: self.rig.json("nodes")["nodes"], "the node", 40)
+        self.rig.ok("user", "create", "ana", "--unix-name", "nobody-here")
+        self.rig.ok("project", "member", "default", "ana")
+
+    def join(self, user, name):
+        token = self.rig.ok("token", "create", "--node").text.strip()
+        address = self.rig.json("status")["addresses"][0]
+        where = ("--data", os.path.join(self.rig.root, name), "--node-name", name)
+        return self.rig.start(
+            *("join", address, "--token", token, *where, "--sim", "1xH100"),
+            env={"BILLOW_WITHOUT_ACCOUNT": user},
+        )
+
+    def run_as(self, token, *words):
+        env = {"BILLOW_TOKEN": token}
+        return self.rig.cli("run", "--no-sync", "--cwd", "/", *words, env=env, timeout=60)
+
+    def test_they_run_as_the_chosen_user(self):
+        done = self.run_as(self.rig.token_for("ana"), "--", "id", "-u")
+        self.assertEqual(done.text.strip(), "1234", done)
+
+    def test_the_wall_stays_a_wall(self):
+        done = self.run_as(
+            self.rig.token_for("ana"), *STRICT, "--", "sh", "-c", "ls /sys/class/net; id -u"
+        )
+        self.assertEqual(done.code, 0, done)
+        self.assertNotIn("1234", done.text)
+        self.assertNotIn("eth", done.text)
+        map_ = self.run_as(self.rig.token_for("ana"), *STRICT, "--", "cat", "/proc/self/uid_map")
+        self.assertEqual(map_.code, 0, map_)
+        self.assertGreaterEqual(int(map_.text.split()[1]), 65536, "not the chosen user")
+
+    def test_the_policy_judges_the_chosen_user(self):
+        self.rig.node_policy("allow 5000-6000")
+        done = self.run_as(self.rig.token_for("ana"), "--", "true")
+        self.assertEqual(done.code, 126, done)
+        self.assertIn("this node's policy", done.errors)
+
+    def test_numbers_from_the_head_are_no_account(self):
+        """With them a head could add any group, such as that of the disks."""
+        self.rig.ok("user", "create", "mal", "--unix-name", "4321:6")
+        self.rig.ok("project", "member", "default", "mal")
+        done = self.run_as(self.rig.token_for("mal"), "--", "id", "-G")
+        self.assertNotEqual(done.code, 0, done)
+        self.assertIn("4321:6", done.errors)
+
+    def test_a_user_that_is_no_number_ends_the_join(self):
+        process = self.join("root:0", "wrong")
+        said = process.communicate(timeout=20)[1].decode()
+        self.assertNotEqual(process.returncode, 0)
+        self.assertIn("BILLOW_WITHOUT_ACCOUNT", said)
+
+
 class FromAnImage(ImagePython):
     """A strict job in an image that nobody trusts."""
 

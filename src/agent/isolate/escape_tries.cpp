@@ -32,7 +32,7 @@ constexpr int first_process = 1;
 
 enum class From {
   anywhere,
-  node,    // of a job with processes of its own, the first one is its own
+  node,    // in a pid namespace, process 1 is one of the job's own
   behind,  // only a wall refuses it
 };
 // System calls only: each runs in a forked process. A result below zero is a refusal.

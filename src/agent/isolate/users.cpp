@@ -68,14 +68,6 @@ Result<UserRecord> confined_user(const std::string& account) {
 }
 
 Result<UserRecord> look_up_user(const std::string& name) {
-  if (const auto colon = name.find(':'); colon != std::string::npos) {
-    const auto uid = BILLOW_TRY(parse_int(name.substr(0, colon), 1, UINT32_MAX - 1));
-    const auto gid = BILLOW_TRY(parse_int(name.substr(colon + 1), 1, UINT32_MAX - 1));
-    return UserRecord{std::to_string(uid),
-                      "/tmp",
-                      "/bin/sh",
-                      {static_cast<std::uint32_t>(uid), static_cast<std::uint32_t>(gid), {}}};
-  }
   std::vector<char> buffer(16 << 10);
   passwd entry{};
   passwd* found = nullptr;
@@ -88,6 +80,19 @@ Result<UserRecord> look_up_user(const std::string& name) {
     return fail(Code::not_found, fmt::format("this machine has no user '{}'", name),
                 "create the account, or map the Billow user to another one");
   return from_passwd(*found);
+}
+
+Result<UserRecord> user_by_numbers(std::string_view text) {
+  const std::size_t colon = text.find(':');
+  const auto uid = parse_int(text.substr(0, colon), 1, UINT32_MAX - 1);
+  const auto gid = parse_int(colon == text.npos ? "" : text.substr(colon + 1), 1, UINT32_MAX - 1);
+  if (!uid || !gid)
+    return fail(Code::invalid, fmt::format("\"{}\" is not a user and a group by number", text),
+                "for example 1000:1000; 0 is not allowed");
+  return UserRecord{std::to_string(*uid),
+                    "/tmp",
+                    "/bin/sh",
+                    {static_cast<std::uint32_t>(*uid), static_cast<std::uint32_t>(*gid), {}}};
 }
 
 Result<UserRecord> look_up_uid(std::uint32_t uid) {
@@ -112,9 +117,13 @@ Result<UserRecord> current_user() {
 }
 
 Result<UserRecord> resolve_job_user(const JobUser& user) {
-  UserRecord record =
-      BILLOW_TRY(user.unix_user.empty() ? current_user() : look_up_user(user.unix_user));
-  if (record.identity.uid == 0 && !user.allow_root)
+  return permitted_user(
+      BILLOW_TRY(user.unix_user.empty() ? current_user() : look_up_user(user.unix_user)),
+      user.allow_root);
+}
+
+Result<UserRecord> permitted_user(UserRecord record, bool allow_root) {
+  if (record.identity.uid == 0 && !allow_root)
     return fail(
         Code::forbidden,
         fmt::format("a job of a user who is not root may not run as '{}' (uid 0)", record.name),

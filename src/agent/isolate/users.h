@@ -15,10 +15,11 @@ struct UserRecord {
   Identity identity;
 };
 
-// The account of that name on this machine, with its groups. "1000:100" is a user and a group that
-// need no account.
+// The account of that name on this machine, with its groups.
 Result<UserRecord> look_up_user(const std::string& name);
 Result<UserRecord> look_up_uid(std::uint32_t uid);
+// "1000:100": a user and a group, other than root's, that need no account.
+Result<UserRecord> user_by_numbers(std::string_view text);
 // The account this process runs as.
 Result<UserRecord> current_user();
 
@@ -30,6 +31,8 @@ struct JobUser {
   bool allow_root = false;
 };
 Result<UserRecord> resolve_job_user(const JobUser& user);
+// This user, if this agent can and may run jobs as it.
+Result<UserRecord> permitted_user(UserRecord record, bool allow_root);
 
 // The user for confined jobs of this account's owner. If the agent is root, it is a number of its
 // own from the range of container_user(): always the same for one account, and nobody's account.

@@ -5,9 +5,11 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "agent/isolate/users.h"
 #include "base/limits.h"
 #include "base/result.h"
 #include "net/http/certificate_keeper.h"
@@ -38,8 +40,7 @@ struct NodeOptions {
   // kill it. (Slurm does so after 30 s.)
   Duration leave_within = seconds(20);
   bool jobs_as_agent = false;  // jobs run as the agent's own user, whoever submitted them
-  // "1000:1000": whom jobs run as whose user has no account here; empty: they fail.
-  std::string without_account;
+  std::optional<UserRecord> without_account;  // see Tasks::Options
   // Limit for models and data from outside, and separately for projects' cache directories.
   std::uint64_t cache_bytes_max = 100ull << 30;
   std::uint64_t images_bytes_max = 100ull << 30;         // container images, per user

@@ -258,7 +258,7 @@ Status NodeAgent::allowed_here(const Start& start) const {
                 "add --isolation strict");
   const std::string confined = wire::confined_for(start);
   const std::string& name = confined.empty() ? start.unix_user : confined;
-  const auto account = name.empty() ? current_user() : look_up_user(name);
+  const auto account = tasks_->account(name);
   return account ? check_policy(policy, start.owner, *account) : Status{};
 }
 
@@ -285,9 +285,6 @@ void NodeAgent::perform(const Effects& effects) {
         start.start.unix_user.clear();
       else if (const auto self = current_user(); self && options_.jobs_as_agent)
         start.start.env[wire::confined_variable] = self->name;
-      if (!options_.without_account.empty() && !start.start.unix_user.empty() &&
-          !look_up_user(start.start.unix_user))
-        start.start.unix_user = options_.without_account;
       if (const Status allowed = allowed_here(start.start); allowed)
         tasks_->perform(start);
       else

@@ -267,6 +267,7 @@ Status NodeAgent::open_tasks() {
                        .pull_patience = options_.pull_patience,
                        .allow_metadata = options_.allow_metadata,
                        .allow_namespaces = options_.allow_namespaces,
+                       .without_account = options_.without_account,
                        .reach =
                            [this] {
                              return reach_of(link_->endpoint().address);

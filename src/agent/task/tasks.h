@@ -19,6 +19,7 @@
 #include "agent/isolate/peer.h"
 #include "agent/isolate/sandbox.h"
 #include "agent/isolate/secret_files.h"
+#include "agent/isolate/users.h"
 #include "agent/observe/egress.h"
 #include "agent/observe/sampler.h"
 #include "agent/reach/listening.h"
@@ -63,7 +64,9 @@ class Tasks {
     Duration pull_patience = limits::container_quiet_max;
     bool allow_metadata = false;    // jobs may use the cloud's metadata service
     bool allow_namespaces = false;  // jobs may create user namespaces and mount in them
-    std::function<Reach()> reach;   // how gateways reach replicas here; missing: from this machine
+    // Jobs of users who have no account on this machine run as this user; missing: they fail.
+    std::optional<UserRecord> without_account;
+    std::function<Reach()> reach;  // how gateways reach replicas here; missing: from this machine
   };
   struct Callbacks {
     std::function<void(const TaskEvent&)> event;
@@ -100,6 +103,8 @@ class Tasks {
   void answer_query(const wire::agent_v1::LogRead& read);
   void perform(const effect::CancelLog& e);
   void perform(const effect::LookAtPort& e);  // tasks_ports.cpp
+  // The account that a job of this name runs as. Empty: the agent's own.
+  Result<UserRecord> account(const std::string& name) const;
   bool limits_memory() const { return cgroups_.memory() != CgroupKind::none; }
   void leave();  // the agent ends, and no task is left
   void perform(const effect::SaveMeter& e);
@@ -178,6 +183,7 @@ class Tasks {
   Result<Tunnels::Target> open_port(TaskId task, std::uint16_t port);
   ConnectAs network_user_of(TaskId task) const;
   std::uint32_t refused_calls(const Surroundings& asked) const;
+  Result<UserRecord> user_of(const wire::agent_v1::Start& start) const;
   Result<JobPlace> place_of(TaskId task) const;  // task_place.cpp
   std::optional<container::Plan> image_plan(TaskId task) const;
   void close_doors(TaskId task);

@@ -81,14 +81,6 @@ Status add_secret_directory(const SecretFiles::Written& secret,
   return {};
 }
 
-// The user a job runs as: an agent token's jobs never as the account of the token's owner, where
-// the agent can prevent it.
-Result<UserRecord> user_of(const Start& start) {
-  if (const std::string account = wire::confined_for(start); !account.empty())
-    return confined_user(account);
-  return resolve_job_user({.unix_user = start.unix_user, .allow_root = start.unix_user == "root"});
-}
-
 bool brings_files(const Start& start) {
   return start.env.contains(surroundings::files);
 }
@@ -138,6 +130,24 @@ std::vector<std::string> command_of(const Start& start, const Containers::Prepar
 }
 
 }  // namespace
+
+// No account has a colon in its name: such names mean a confined job, which must not become one of
+// an ordinary user.
+Result<UserRecord> Tasks::account(const std::string& name) const {
+  auto found = name.empty() ? current_user() : look_up_user(name);
+  const bool missing = !found && found.error().code == Code::not_found;
+  if (missing && options_.without_account && name.find(':') == std::string::npos)
+    return *options_.without_account;
+  return found;
+}
+
+// The user a job runs as: a confined job's is never the account of its owner, where the agent can
+// prevent it.
+Result<UserRecord> Tasks::user_of(const Start& start) const {
+  if (const std::string owner = wire::confined_for(start); !owner.empty())
+    return confined_user(owner);
+  return permitted_user(BILLOW_TRY(account(start.unix_user)), start.unix_user == "root");
+}
 
 Result<Tasks::Granted> Tasks::claim_gpus(const Start& start) {
   Granted out;

@@ -200,7 +200,7 @@ Status check_isolation(JobSpec& spec, const Project& project) {
     return bad("a slice of a GPU is shared with other jobs, without a wall between them",
                "use whole GPUs or MIG instances (--mig)");
   if (!s.image.empty() && spec.procs > 1)
-    return bad("each process of --procs has a container of its own with --image",
+    return bad("with --image, each process of --procs would be in another container",
                "drop --image, or start the processes yourself (torchrun)");
   if (!s.outputs.empty())
     return bad("outputs cannot be uploaded without a network",
