@@ -5,6 +5,7 @@ import os
 import pwd
 import shutil
 import socket
+import subprocess
 import tempfile
 import unittest
 import urllib.request
@@ -12,7 +13,7 @@ import urllib.request
 from attacks_image_test import ImagePython
 from attacks_kernel_test import REFUSED, escapes
 from attacks_neighbour_test import NEEDS_ROOT, TRIES, Neighbours
-from rig import Rig, poll
+from rig import BILLOW, Rig, poll
 
 STRICT = ("--isolation", "strict")
 # Errors that say: there is no such process, network or writable file on this side of the wall.
@@ -392,6 +393,29 @@ class WhereUsersHaveNoAccounts(unittest.TestCase):
         said = process.communicate(timeout=20)[1].decode()
         self.assertNotEqual(process.returncode, 0)
         self.assertIn("BILLOW_WITHOUT_ACCOUNT", said)
+
+
+@NEEDS_ROOT
+class WhereNobodyMayEnter(unittest.TestCase):
+    def test_a_program_that_other_users_cannot_reach_is_told(self):
+        where = tempfile.mkdtemp()  # only its owner may enter
+        self.addCleanup(shutil.rmtree, where)
+        built = os.path.dirname(os.path.dirname(BILLOW))
+        for name in ("bin/billow", "bin/billow-supervise", "lib/libbillow-nvml-sim.so"):
+            shutil.copy(os.path.join(built, name), where)
+        rig = Rig(args=("--no-agent", "--tls"))
+        self.addCleanup(rig.close)
+        join = rig.command(
+            *("join", rig.json("status")["addresses"][0]),
+            *("--token", rig.ok("token", "create", "--node").text.strip()),
+            *("--data", os.path.join(rig.root, "far")),
+        )
+        agent = subprocess.Popen([os.path.join(where, "billow"), *join[1:]], env=rig.environment)
+        rig.started.append(agent)
+        poll(lambda: rig.json("nodes")["nodes"], "the node", 40)
+        done = rig.cli("run", "--no-sync", "--cwd", "/", *STRICT, "--", "true", timeout=60)
+        self.assertEqual(done.code, 126, done)
+        self.assertIn("a directory that everybody may enter", done.errors)
 
 
 class FromAnImage(ImagePython):

@@ -21,6 +21,7 @@ def find_bundle():
     if os.path.isdir(found[-1]):
         return found[-1]
     where = tempfile.mkdtemp(prefix="bb-")
+    os.chmod(where, 0o755)  # jobs of other users are entered by Billow's programs
     subprocess.run(["tar", "-xzf", found[-1], "-C", where], check=True)
     return glob.glob(where + "/*")[0]
 

@@ -559,6 +559,12 @@ def part_mix():
     part_mixed()
 
 
+def part_walls():
+    from wall import part_wall
+
+    part_wall()
+
+
 def part_swaps():
     size = 64 * MIB if SIM else 66 * GIB
     begin = time.monotonic()
@@ -591,6 +597,7 @@ ALONE = {
     "mixed": part_mix,
     "asleep": part_tiers,
     "programs": part_kinds,
+    "wall": part_walls,
 }  # pieces of the above, by name
 
 
@@ -598,7 +605,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--part", default="all")
     chosen = parser.parse_args().part
-    needs_torch = ("2", "5", "6", "8", "train", "mixed", "programs")
+    needs_torch = ("2", "5", "6", "8", "train", "mixed", "programs", "wall")
     for number, part in {**PARTS, **ALONE}.items():
         if number not in chosen.split(",") and not (chosen == "all" and number in PARTS):
             continue

@@ -7,7 +7,8 @@
 #   the idle verdict, into $OUT (seven minutes) · wake: wake an endpoint with a model of 16 GiB (four minutes)
 #   exits: processes of four threads that exit while they are suspended and resumed · ipc: processes that share memory ·
 #   mixed: shares of ten pairs of different work (six minutes) · asleep: 160 GiB of suspended memory (two minutes) ·
-#   programs: many different programs suspended and resumed at work (two minutes)
+#   programs: many different programs suspended and resumed at work (two minutes) ·
+#   wall: jobs with --isolation strict, from the bundle
 # --sim: run everything, small, on the simulated driver. That checks the tests, not the figures.
 part=all
 sim=

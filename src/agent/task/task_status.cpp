@@ -1,5 +1,7 @@
 #include "agent/task/task_status.h"
 
+#include "base/file.h"
+
 namespace billow::agent {
 namespace {
 
@@ -32,6 +34,16 @@ ExitKind by_stop_reason(std::uint32_t reason) {
   return ExitKind::stopped;
 }
 
+// Jobs of other users are entered by a program of Billow's, so they must be able to reach it.
+std::string why_not_started(const sv::ExitRecord& r) {
+  std::string why = r.detail;
+  if (r.code == 126 && why.starts_with("exec " + executable_dir() + "/"))
+    why +=
+        "; jobs of other users need Billow in a directory that everybody may enter, for example "
+        "/opt/billow";
+  return why;
+}
+
 }  // namespace
 
 TaskStatus status_of(TaskId task, const sv::ExitRecord& r) {
@@ -50,6 +62,7 @@ TaskStatus status_of(TaskId task, const sv::ExitRecord& r) {
   status.exit.signal = r.signal;
   status.exit.message = r.detail;
   if (static_cast<sv::ExitKind>(r.kind) == sv::ExitKind::not_started) {
+    status.exit.message = why_not_started(r);
     status.exit.kind = static_cast<sv::EndCause>(r.cause) == sv::EndCause::stop_request
                            ? ExitKind::stopped
                            : ExitKind::exec_failed;
