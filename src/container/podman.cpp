@@ -23,6 +23,7 @@
 #include "container/image_store.h"
 #include "container/namespaces.h"
 #include "container/pull_progress.h"
+#include "container/signature.h"
 #include "process/spawn.h"
 
 namespace billow::container {
@@ -132,6 +133,16 @@ bool is_usable_home(const std::string& home) {
   return ::access(home.c_str(), W_OK | X_OK) == 0;
 }
 
+// The registry logins that the user made with podman or docker; empty: none.
+std::string login_file(const std::string& home) {
+  for (std::string file : {fmt::format("/run/user/{}/containers/auth.json", ::getuid()),
+                           fmt::format("/run/containers/{}/auth.json", ::getuid()),
+                           home + "/.config/containers/auth.json", home + "/.docker/config.json"})
+    if (::access(file.c_str(), R_OK) == 0)
+      return file;
+  return {};
+}
+
 constexpr const char* site_registries = "/etc/containers/registries.conf";
 constexpr const char* site_policy = "/etc/containers/policy.json";
 
@@ -189,15 +200,9 @@ class Podman {
     p.env_.push_back(fmt::format("_CONTAINERS_ROOTLESS_UID={}", ::getuid()));
     p.env_.push_back(fmt::format("_CONTAINERS_ROOTLESS_GID={}", ::getgid()));
     p.env_.push_back("XDG_RUNTIME_DIR=" + store + "/xdg");
-    // Use the registry logins that the user made with podman or docker.
-    for (const std::string& file :
-         {fmt::format("/run/user/{}/containers/auth.json", ::getuid()),
-          fmt::format("/run/containers/{}/auth.json", ::getuid()),
-          p.home_ + "/.config/containers/auth.json", p.home_ + "/.docker/config.json"})
-      if (::access(file.c_str(), R_OK) == 0) {
-        p.env_.push_back("REGISTRY_AUTH_FILE=" + file);
-        break;
-      }
+    p.logins_ = login_file(p.home_);
+    if (!p.logins_.empty())
+      p.env_.push_back("REGISTRY_AUTH_FILE=" + p.logins_);
     return p;
   }
 
@@ -211,6 +216,7 @@ class Podman {
     args.insert(args.begin(), argv_.front());
     return run(args, outside_);
   }
+  const std::string& logins() const { return logins_; }
   bool user_has_store() const {
     return ::getuid() == 0
                ? folder_exists("/var/lib/containers/storage/overlay-images")
@@ -228,7 +234,7 @@ class Podman {
   }
 
  private:
-  std::string store_, home_;
+  std::string store_, home_, logins_;
   std::vector<std::string> argv_, env_, outside_;
 };
 
@@ -402,7 +408,7 @@ class ImageProvider {
         wish_(wish),
         // An image in the user's own podman store wins over one fetched under the same name,
         // because the user may have rebuilt it.
-        own_(own_image(podman, wish.name)),
+        own_(wish.signed_by.empty() ? own_image(podman, wish.name) : OwnImage{}),
         name_(own_.name.empty() ? wish.name.qualified() : own_.name),
         mark_(sha256_hex(name_).substr(0, 16)) {}
 
@@ -517,7 +523,12 @@ Result<std::string> find_program(const std::string& name) {
 Result<std::optional<LocalImage>> provide_image(const ImageWish& wish) {
   BILLOW_TRY(find_program("runc"));
   const Podman podman = BILLOW_TRY(Podman::create(wish.store));
-  return ImageProvider(podman, wish).provide();
+  ImageWish exact = wish;
+  if (!wish.signed_by.empty()) {
+    wish.note(fmt::format("checking the signature of {}", wish.name.text()));
+    exact.name.digest = BILLOW_TRY(signed_digest(wish.name, wish.signed_by, podman.logins()));
+  }
+  return ImageProvider(podman, exact).provide();
 }
 
 }  // namespace billow::container

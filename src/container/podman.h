@@ -24,6 +24,9 @@ struct ImageWish {
   // Disk limit for all images in the store; 0: none. The least recently used are removed first,
   // never one that a task uses.
   std::uint64_t bytes_max = 0;
+  // A public key in PEM: only an image with a signature of this key is used, never one of the
+  // user's own podman. Empty: any image.
+  std::string signed_by = {};
   std::function<void(std::string)> note;  // receives progress texts
 };
 // Returns the image and fetches it if necessary. Enters namespaces, so it needs a process for

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/crypto.h"
 #include "base/file.h"
 #include "base/text.h"
 #include "client/frame/console.h"
@@ -30,6 +31,7 @@ constexpr OptionSpec box_options[] = {
     {"hold", 0, nullptr, "keep an unpacked environment for the task; do not unpack"},
     {"limit", 0, "BYTES", "how much space unpacked environments, or images, may use"},
     {"key", 0, "KEY", "key of the task that will run in it"},
+    {"signed-by", 0, "KEY", "only an image with a signature of this public key (PEM, in base64)"},
     {"enter", 0, "FILE",
      "enter the container that this file describes and run COMMAND, SSH_ORIGINAL_COMMAND or a "
      "shell there"},
@@ -63,11 +65,15 @@ int bring_image(const Parsed& parsed) {
   const auto limit = parse_int(parsed.get("limit", "0"), 0, INT64_MAX);
   if (!limit)
     return report_usage(limit.error());
+  std::string signer;
+  if (!base64_decode(parsed.get("signed-by"), signer))
+    return report_usage({Code::invalid, "--signed-by is not base64", ""});
   return tell_result("image",
                      container::provide_image({.store = parsed.get("store"),
                                                .name = *name,
                                                .key = parsed.get("key"),
                                                .bytes_max = static_cast<std::uint64_t>(*limit),
+                                               .signed_by = signer,
                                                .note = [](std::string text) {
                                                  tell(Json::object({{"note", std::move(text)}}));
                                                }}));

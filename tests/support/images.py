@@ -1,6 +1,8 @@
 """Container images without a network: root file systems made of busybox, and a registry on
 loopback."""
+import base64
 import contextlib
+import hashlib
 import io
 import json
 import os
@@ -13,6 +15,7 @@ import urllib.request
 from ports import free_port
 from rig import poll
 
+OCI = "application/vnd.oci.image."
 TOOLS = ("podman", "runc", "docker-registry", "busybox")
 LINKS = (
     "sh",
@@ -235,6 +238,57 @@ class Registry:
         self.podman("import", *options, "-", self.name(image), input=tar)
         self.podman("push", "--tls-verify=false", self.name(image))
         return self.name(image)
+
+    def send(self, method, path, body, kind):
+        request = urllib.request.Request(
+            path if path.startswith("http") else f"http://127.0.0.1:{self.port}/v2/{path}",
+            body,
+            {"Content-Type": kind},
+            method=method,
+        )
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return answer.headers.get("Location", "")
+
+    def blob(self, repository, content):
+        """Stores a blob; its description in a manifest."""
+        digest = "sha256:" + hashlib.sha256(content).hexdigest()
+        place = self.send("POST", f"{repository}/blobs/uploads/", b"", "")
+        place += ("&" if "?" in place else "?") + "digest=" + digest
+        self.send("PUT", place, content, "application/octet-stream")
+        return {"digest": digest, "size": len(content)}
+
+    def sign(self, image, key, claims=None):
+        """A signature as cosign makes it: beside the image, under a tag with its digest. `claims`:
+        the digest that is signed, if it is not the image's."""
+        repository, tag = image.split(":")
+        digest = manifest_digest(self, repository, tag)
+        critical = {
+            "identity": {"docker-reference": self.name(repository)},
+            "image": {"docker-manifest-digest": claims or digest},
+            "type": "cosign container image signature",
+        }
+        payload = json.dumps({"critical": critical, "optional": None}).encode()
+        signature = subprocess.run(
+            ["openssl", "dgst", "-sha256", "-sign", key],
+            input=payload,
+            capture_output=True,
+            check=True,
+        ).stdout
+        layer = {
+            **self.blob(repository, payload),
+            "mediaType": "application/vnd.dev.cosign.simplesigning.v1+json",
+            "annotations": {
+                "dev.cosignproject.cosign/signature": base64.b64encode(signature).decode()
+            },
+        }
+        config = {
+            **self.blob(repository, b'{"rootfs":{"type":"layers","diff_ids":[]}}'),
+            "mediaType": OCI + "config.v1+json",
+        }
+        kind = OCI + "manifest.v1+json"
+        manifest = {"schemaVersion": 2, "mediaType": kind, "config": config, "layers": [layer]}
+        place = f"{repository}/manifests/{digest.replace(':', '-')}.sig"
+        self.send("PUT", place, json.dumps(manifest).encode(), kind)
 
     def gets(self, kind):
         """How often blobs or manifests were asked for, by the registry's own log."""

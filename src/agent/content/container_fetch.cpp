@@ -11,6 +11,7 @@
 
 #include "agent/content/file_socket.h"
 #include "agent/isolate/helper.h"
+#include "base/crypto.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/limits.h"
@@ -177,6 +178,8 @@ Result<std::optional<container::LocalImage>> fetch_image(const ImageRequest& req
   Helper helper = make_helper({"--store", request.store, "--image", request.image, "--key",
                                request.key, "--limit", std::to_string(request.bytes_max)},
                               request.user, control, "image " + request.image);
+  if (!request.signed_by.empty())
+    helper.argv.insert(helper.argv.end(), {"--signed-by", base64(request.signed_by)});
   helper.line = [&](std::string_view line) {
     output.take(line, control);
   };

@@ -31,6 +31,7 @@ struct ImageRequest {
   std::string image, store, key;
   UserRecord user;
   std::uint64_t bytes_max = 0;
+  std::string signed_by;  // a public key in PEM; empty: signatures are not needed
 };
 struct EnvironmentRequest {
   std::string name, digest, store, key;

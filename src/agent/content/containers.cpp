@@ -190,6 +190,7 @@ std::function<Containers::Fetched(const FetchPlace&)> Containers::make_fetch(
     const wire::agent_v1::Start& start,
     const UserRecord& user,
     const std::string& store,
+    const std::string& signer,
     std::shared_ptr<std::atomic<bool>> cancelled) {
   const TaskId task = start.task;
   const Surroundings& asked = start.surroundings;
@@ -217,8 +218,8 @@ std::function<Containers::Fetched(const FetchPlace&)> Containers::make_fetch(
       return prepared;
     };
   return [plan, control, task, source,
-          request = ImageRequest{asked.image, store, plan.key, user, options_.image_bytes_max}](
-             const FetchPlace& place) mutable -> Fetched {
+          request = ImageRequest{asked.image, store, plan.key, user, options_.image_bytes_max,
+                                 signer}](const FetchPlace& place) mutable -> Fetched {
     control.cgroups = place.groups();
     const auto found = BILLOW_TRY(fetch_image(request, control));
     if (!found)
@@ -272,7 +273,10 @@ void Containers::prepare(const wire::agent_v1::Start& start, const UserRecord& u
   const auto store = store_of(user);
   if (!store)
     return finish_later(task, cancelled, store.error());
-  wanted.fetch = make_fetch(start, user, *store, cancelled);
+  const auto signer = options_.image_signer ? options_.image_signer() : std::string();
+  if (!signer)
+    return finish_later(task, cancelled, signer.error());
+  wanted.fetch = make_fetch(start, user, *store, *signer, cancelled);
   if (const Status queued = queue_.add(wanted.item); !queued)
     return finish_later(task, cancelled, queued.error());
   begin_next();

@@ -256,6 +256,7 @@ Status NodeAgent::allowed_here(const Start& start) const {
   if (policy.strict_only && !wire::strict_isolation(start))
     return fail(Code::forbidden, "this node's policy: jobs run with strict isolation only here",
                 "add --isolation strict");
+  BILLOW_TRY_VOID(check_images(policy.images, start.surroundings));
   const std::string confined = wire::confined_for(start);
   const std::string& name = confined.empty() ? start.unix_user : confined;
   const auto account = tasks_->account(name);

@@ -11,7 +11,10 @@
 #include <fmt/format.h>
 
 #include "base/file.h"
+#include "base/glob.h"
 #include "base/text.h"
+#include "container/signature.h"
+#include "core/model/image_name.h"
 
 namespace billow::agent {
 namespace {
@@ -78,6 +81,39 @@ bool covers(const std::vector<AccountRule>& rules, const UserRecord& account) {
                      [&](const AccountRule& rule) { return covers(rule, account); });
 }
 
+// `words` without the first: "images pinned", "images signed FILE", "images none" or patterns.
+Status add_image_rule(const std::vector<std::string>& words, ImageRules& rules) {
+  if (words[1] == "signed") {
+    if (words.size() != 3 || !words[2].starts_with('/'))
+      return fail(Code::invalid, "images signed needs the path of a public key");
+    rules.signer_file = words[2];
+    return {};
+  }
+  for (std::size_t i = 1; i < words.size(); ++i)
+    if (words[i] == "pinned")
+      rules.pinned = true;
+    else if (words[i] == "none")
+      rules.none = true;
+    else
+      rules.names.push_back(words[i]);
+  return {};
+}
+
+// A file that nobody but root and this process's user can write.
+Result<std::string> read_owned(const std::string& file, const std::string& what) {
+  const Fd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  struct stat info {};
+  if (!fd || ::fstat(fd.get(), &info) != 0)
+    return fail_errno(fmt::format("{} {}", what, file), errno);
+  if (!S_ISREG(info.st_mode) || (info.st_uid != 0 && info.st_uid != ::geteuid()) ||
+      (info.st_mode & (S_IWGRP | S_IWOTH)) != 0)
+    return fail(Code::forbidden,
+                fmt::format("{} {} can be written by others than root", what, file),
+                fmt::format("chown root {0} && chmod 644 {0}", file));
+  // The file that was looked at, whatever has the name now.
+  return read_file(fmt::format("/dev/fd/{}", fd.get()), policy_bytes_max);
+}
+
 }  // namespace
 
 Result<NodePolicy> parse_node_policy(std::string_view text) {
@@ -91,8 +127,8 @@ Result<NodePolicy> parse_node_policy(std::string_view text) {
       continue;
     const auto bad = [&](const std::string& why) {
       return fail(Code::invalid, fmt::format("line {}: {}", number, why),
-                  "each line is: allow ACCOUNT…, deny ACCOUNT…, root USER…|none or isolation "
-                  "strict|plain");
+                  "each line is: allow ACCOUNT…, deny ACCOUNT…, root USER…|none, isolation "
+                  "strict|plain or images PATTERN…|none|pinned|signed FILE");
     };
     if (words.size() < 2)
       return bad(fmt::format("\"{}\" names nobody", words[0]));
@@ -100,6 +136,11 @@ Result<NodePolicy> parse_node_policy(std::string_view text) {
       if (words.size() != 2 || (words[1] != "strict" && words[1] != "plain"))
         return bad("isolation is strict or plain");
       policy.strict_only = words[1] == "strict";
+      continue;
+    }
+    if (words[0] == "images") {
+      if (const Status added = add_image_rule(words, policy.images); !added)
+        return bad(added.error().message);
       continue;
     }
     const bool root = words[0] == "root";
@@ -125,23 +166,17 @@ Result<NodePolicy> parse_node_policy(std::string_view text) {
 
 Result<NodePolicy> load_node_policy(const std::string& path) {
   const std::string file = path.empty() ? node_policy_path : path;
-  const Fd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!fd && errno == ENOENT && path.empty())
+  if (path.empty() && ::access(file.c_str(), F_OK) != 0 && errno == ENOENT)
     return NodePolicy{};
-  struct stat info {};
-  if (!fd || ::fstat(fd.get(), &info) != 0)
-    return fail_errno(fmt::format("the node's policy {}", file), errno);
-  if (!S_ISREG(info.st_mode) || (info.st_uid != 0 && info.st_uid != ::geteuid()) ||
-      (info.st_mode & (S_IWGRP | S_IWOTH)) != 0)
-    return fail(Code::forbidden,
-                fmt::format("the node's policy {} can be written by others than root", file),
-                fmt::format("chown root {0} && chmod 644 {0}", file));
-  // The file that was looked at, whatever has the name now.
-  const std::string text =
-      BILLOW_TRY(read_file(fmt::format("/dev/fd/{}", fd.get()), policy_bytes_max));
-  auto policy = parse_node_policy(text);
+  auto policy = parse_node_policy(BILLOW_TRY(read_owned(file, "the node's policy")));
   if (!policy)
     return pass(Error(policy.error()).in(fmt::format("the node's policy {}", file)));
+  ImageRules& images = policy->images;
+  if (images.signer_file.empty())
+    return policy;
+  images.signer = BILLOW_TRY(read_owned(images.signer_file, "the key of the node's policy"));
+  if (const Status good = container::check_public_key(images.signer); !good)
+    return pass(Error(good.error()).in(images.signer_file));
   return policy;
 }
 
@@ -167,6 +202,35 @@ Status check_policy(const NodePolicy& policy, const std::string& owner, const Us
   return refused(
       fmt::format("jobs may not run as {} (uid {}) here", account.name, account.identity.uid),
       fmt::format("the node's owner can allow it in {}: allow {}", node_policy_path, account.name));
+}
+
+Status check_images(const ImageRules& rules, const Surroundings& asked) {
+  const auto refused = [](std::string why, std::string hint) {
+    return fail(Code::forbidden, "this node's policy: " + std::move(why), std::move(hint));
+  };
+  // An environment is named by its digest, and has neither a registry nor a signature.
+  const bool limited = rules.none || !rules.names.empty() || !rules.signer.empty();
+  if (!asked.environment_digest.empty() && limited)
+    return refused("jobs may not use environments here", "the node's owner limits images");
+  if (asked.image.empty())
+    return {};
+  if (rules.none)
+    return refused("jobs may not use images here", "leave out --image");
+  const ImageName name = BILLOW_TRY(parse_image_name(asked.image));
+  if (rules.pinned && name.digest.empty())
+    return refused(fmt::format("image {} is not named by its digest", asked.image),
+                   "write NAME@sha256:…; `podman image inspect` shows it");
+  ImageName full = BILLOW_TRY(parse_image_name(name.qualified()));
+  full.tag.clear();
+  full.digest.clear();
+  const std::string repository = full.text();
+  const bool named = std::ranges::any_of(rules.names, [&](const std::string& pattern) {
+    return PathGlob(pattern).matches(repository);
+  });
+  if (!rules.names.empty() && !named)
+    return refused(fmt::format("image {} may not be used here", repository),
+                   "allowed are " + join(rules.names, ", "));
+  return {};
 }
 
 }  // namespace billow::agent

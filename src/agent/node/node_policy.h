@@ -1,7 +1,8 @@
-// Which accounts of this machine jobs may run as. The machine's owner says so in a file that only
-// root can write; nothing that a head sends overrides it. Without a file: accounts with a number
-// from 1000 on (except nobody, 65534), the agent's own account unless it is root, and root for jobs
-// of the Billow user "root", who is the user that started the head as root.
+// Which accounts of this machine jobs may run as, and which images they may have. The machine's
+// owner says so in a file that only root can write; nothing that a head sends overrides it. Without
+// a file: accounts with a number from 1000 on (except nobody, 65534), the agent's own account
+// unless it is root, and root for jobs of the Billow user "root", who is the user that started the
+// head as root.
 //
 //   # /etc/billow/node.policy
 //   allow 1000-59999        numbers
@@ -10,8 +11,11 @@
 //   deny  bob               stronger than allow
 //   root  none              or the Billow users whose jobs may run as root
 //   isolation strict        only jobs with strict isolation
+//   images ghcr.io/acme/**  these images; `none`: no images
+//   images pinned           only images that are named by their digest
+//   images signed /etc/billow/cosign.pub
 //
-// A file with an `allow` line allows nothing else.
+// A file with an `allow` line allows nothing else; so does one that names images.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +25,7 @@
 
 #include "agent/isolate/users.h"
 #include "base/result.h"
+#include "core/model/surroundings.h"
 
 namespace billow::agent {
 
@@ -34,10 +39,19 @@ struct AccountRule {
   std::uint32_t first = 0, last = 0;
 };
 
+// What an image must satisfy.
+struct ImageRules {
+  std::vector<std::string> names;  // patterns (PathGlob) for registry and repository; empty: all
+  bool none = false;
+  bool pinned = false;
+  std::string signer_file, signer;  // its public key in PEM; empty: signatures are not needed
+};
+
 struct NodePolicy {
   std::vector<AccountRule> allow, deny;
   std::vector<std::string> root_for = {"root"};
   bool strict_only = false;  // no jobs but those with strict isolation
+  ImageRules images;
 };
 
 Result<NodePolicy> parse_node_policy(std::string_view text);
@@ -47,5 +61,7 @@ Result<NodePolicy> load_node_policy(const std::string& path);
 
 // Whether a job of this Billow user may run as the account.
 Status check_policy(const NodePolicy& policy, const std::string& owner, const UserRecord& account);
+// Whether a job may use this image or environment. Its signature is checked when it is fetched.
+Status check_images(const ImageRules& rules, const Surroundings& asked);
 
 }  // namespace billow::agent

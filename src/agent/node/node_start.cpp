@@ -264,6 +264,9 @@ Status NodeAgent::open_tasks() {
                        .head = [this] { return content_source(); },
                        .environment_bytes_max = options_.files_bytes_max,
                        .image_bytes_max = options_.images_bytes_max,
+                       .image_signer = [file = options_.policy_file]() -> Result<std::string> {
+                         return BILLOW_TRY(load_node_policy(file)).images.signer;
+                       },
                        .pull_patience = options_.pull_patience,
                        .allow_metadata = options_.allow_metadata,
                        .allow_namespaces = options_.allow_namespaces,

@@ -59,8 +59,9 @@ class Tasks {
     std::string kept_dir;                 // of the notes about what is kept there; empty: data_dir
     SpareDirs* spares = nullptr;          // where ended jobs leave their files; null: nowhere
     std::function<ContentSource()> head;  // where environments are fetched from
-    std::uint64_t environment_bytes_max = 0;  // unpacked environments, for each user
-    std::uint64_t image_bytes_max = 0;        // container images, for each user
+    std::uint64_t environment_bytes_max = 0;            // unpacked environments, for each user
+    std::uint64_t image_bytes_max = 0;                  // container images, for each user
+    std::function<Result<std::string>()> image_signer;  // as in Containers
     Duration pull_patience = limits::container_quiet_max;
     bool allow_metadata = false;    // jobs may use the cloud's metadata service
     bool allow_namespaces = false;  // jobs may create user namespaces and mount in them

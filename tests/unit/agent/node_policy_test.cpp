@@ -60,6 +60,56 @@ TEST(NodePolicy, CanAskForStrictIsolation) {
     EXPECT_FALSE(parse_node_policy(bad)) << bad;
 }
 
+bool may_use(const std::string& policy, const std::string& image) {
+  const auto parsed = parse_node_policy(policy);
+  EXPECT_TRUE(parsed) << policy;
+  Surroundings asked;
+  asked.image = image;
+  return parsed && check_images(parsed->images, asked).has_value();
+}
+
+TEST(NodePolicy, NamesTheImages) {
+  EXPECT_TRUE(may_use("", "ubuntu"));
+  EXPECT_FALSE(may_use("images none", "ubuntu"));
+  EXPECT_TRUE(may_use("images docker.io/library/*", "ubuntu:24.04"));
+  EXPECT_FALSE(may_use("images docker.io/library/*", "acme/ubuntu"));
+  EXPECT_TRUE(may_use("images ghcr.io/acme/** nvcr.io/nvidia/pytorch", "ghcr.io/acme/a/b:1"));
+  EXPECT_TRUE(
+      may_use("images ghcr.io/acme/**\nimages nvcr.io/nvidia/pytorch", "nvcr.io/nvidia/pytorch"));
+  EXPECT_FALSE(may_use("images ghcr.io/acme/**", "ghcr.io/acme.evil.com/a"));
+  EXPECT_FALSE(may_use("images ghcr.io/acme/**", "evil.com/ghcr.io/acme/a"));
+  EXPECT_FALSE(may_use("images ghcr.io/acme/a", "ghcr.io/acme/a/b"));
+}
+
+TEST(NodePolicy, WantsDigests) {
+  const std::string digest = "@sha256:" + std::string(64, 'a');
+  EXPECT_FALSE(may_use("images pinned", "ubuntu:24.04"));
+  EXPECT_TRUE(may_use("images pinned", "ubuntu" + digest));
+  EXPECT_FALSE(may_use("images pinned docker.io/library/debian", "ubuntu" + digest));
+}
+
+TEST(NodePolicy, LimitsOfImagesRefuseEnvironments) {
+  Surroundings asked;
+  asked.environment_digest = std::string(64, 'a');
+  EXPECT_TRUE(check_images({.pinned = true}, asked)) << "it is named by its digest";
+  EXPECT_FALSE(check_images({.none = true}, asked));
+  EXPECT_FALSE(check_images({.names = {"ghcr.io/**"}}, asked));
+  EXPECT_FALSE(check_images({.signer_file = "/k", .signer = "a key"}, asked));
+}
+
+TEST(NodePolicy, AKeyThatCannotBeUsedIsAnError) {
+  EXPECT_FALSE(parse_node_policy("images signed"));
+  EXPECT_FALSE(parse_node_policy("images signed relative.pub"));
+  const std::string file = testing::TempDir() + "/images.policy." + std::to_string(::getpid());
+  const std::string key = file + ".pub";
+  ASSERT_TRUE(write_file_atomic(file, "images signed " + key + "\n", 0644));
+  EXPECT_FALSE(load_node_policy(file)) << "there is no key";
+  ASSERT_TRUE(write_file_atomic(key, "nothing\n", 0644));
+  EXPECT_FALSE(load_node_policy(file)) << "not a key";
+  ::unlink(file.c_str());
+  ::unlink(key.c_str());
+}
+
 TEST(NodePolicy, GroupsAreThoseOfTheMachine) {
   const auto policy = parse_node_policy("allow @daemon");  // group 1 everywhere
   ASSERT_TRUE(policy);

@@ -1,0 +1,28 @@
+// Signatures that cosign stores beside an image: a manifest under the tag "sha256-<digest>.sig",
+// whose layers are signed statements about the image's digest.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "core/model/image_name.h"
+
+namespace billow::container {
+
+// An error if it is not a public key in PEM.
+Status check_public_key(std::string_view pem);
+
+// Whether the key has signed the statement, and the statement is about the image with this digest.
+bool is_signed(std::string_view pem,
+               std::string_view statement,
+               std::string_view signature,  // base64
+               std::string_view digest);
+
+// The digest of an image that has a signature of this key. Later uses of the name may be another
+// image, so use the digest.
+Result<std::string> signed_digest(const ImageName& image,
+                                  const std::string& pem,
+                                  const std::string& logins);
+
+}  // namespace billow::container
