@@ -4,6 +4,7 @@
 
 #include "api/log_pull.h"
 #include "base/text.h"
+#include "core/control/decide/decide.h"
 #include "core/wire/log_frames.h"
 
 namespace billow::api::streams {
@@ -93,13 +94,20 @@ struct Attachment : std::enable_shared_from_this<Attachment> {
       look(true);
     }
   }
-  // There is no event for what a starting task waits for, so it is polled.
+  // The job has no event for what a starting task waits for or what a pool does for it, so both
+  // are polled.
   void look_what_it_waits_for() {
     const Job* live = call->host.state().find_job(job);
     std::string text;
     if (live && !done)
       for (const TaskId task : live->tasks)
         text += call->host.waits_for(task);
+    if (live && !done && live->state == JobState::queued)
+      for (std::string& note : control::pool_notes(call->host.state(), *live, call->host.now())) {
+        // The time since an order is not news.
+        std::erase_if(note, [](char c) { return c >= '0' && c <= '9'; });
+        text += note;
+      }
     if (text == waits_for)
       return;
     waits_for = std::move(text);

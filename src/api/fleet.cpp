@@ -123,6 +123,8 @@ Json pool_document(const Host& host, const Pool& pool, bool admin) {
     doc.set("commands", Json::object({{"create", pool.create_command},
                                       {"list", pool.list_command},
                                       {"delete", pool.delete_command}}));
+  if (const std::string place = host.provider_place(pool.id); admin && !place.empty())
+    doc.set("place", place);
   if (admin && !pool.options.empty()) {
     Json options = Json::object();
     for (const auto& [name, value] : pool.options)
@@ -201,9 +203,13 @@ void add_pool(CallPtr call) {
 }
 
 void remove_pool(CallPtr call) {
-  call->execute(RemovePool{call->parts[0]}, 200, [](const std::vector<Event>& events) {
+  std::size_t machines = 0;
+  if (const Pool* pool = find_pool(call->host.state(), call->parts[0]))
+    for (const auto& [name, machine] : call->host.state().machines)
+      machines += machine.pool == pool->id;
+  call->execute(RemovePool{call->parts[0]}, 200, [machines](const std::vector<Event>& events) {
     const bool gone = !events.empty() && holds_alternative<PoolRemoved>(events.back().body);
-    return Json::object({{"ok", true}, {"gone", gone}});
+    return Json::object({{"ok", true}, {"gone", gone}, {"machines", gone ? 0 : machines}});
   });
 }
 

@@ -19,13 +19,17 @@ std::set<std::string> names_in(const std::vector<MachineSighting>& listed) {
 }
 
 Json account_document(const pool::Account& account) {
-  Json problems = Json::array();
+  Json problems = Json::array(), warnings = Json::array();
   for (const std::string& problem : account.problems)
     problems.push(problem);
+  for (const std::string& warning : account.warnings)
+    warnings.push(warning);
   return Json::object({{"account", account.id},
                        {"identity", account.identity},
                        {"source", account.source},
-                       {"problems", std::move(problems)}});
+                       {"problems", std::move(problems)},
+                       {"remedy", account.remedy},
+                       {"warnings", std::move(warnings)}});
 }
 
 // Ends the machines only if asked to: a list of what would be ended comes first.
@@ -97,6 +101,11 @@ void Pools::ask_provider(const std::string& name, pool::Question question, Answe
 std::string Pools::trouble(PoolId id) const {
   const auto found = running_.find(id);
   return found == running_.end() || !found->second ? std::string() : found->second->list_error;
+}
+
+std::string Pools::place(PoolId id) const {
+  const auto found = running_.find(id);
+  return found == running_.end() || !found->second ? std::string() : found->second->pool->place();
 }
 
 // Machines that nobody can see are billed all the same: that is said every minute.

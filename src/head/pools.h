@@ -42,6 +42,8 @@ class Pools {
   void ask_provider(const std::string& pool, pool::Question question, Answer answer);
   // Why the provider does not list its machines; empty: it does.
   std::string trouble(PoolId id) const;
+  // Where the provider's machines are, for people; empty: not known.
+  std::string place(PoolId id) const;
   // Completes what a node says of itself by what its provider knows.
   void complete(NodeOffer& offer);
   // Why its provider takes this node away, in the provider's words; empty: not known.

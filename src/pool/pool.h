@@ -46,6 +46,8 @@ struct Account {
   std::string identity;               // "arn:aws:iam::123456789012:user/billow"
   std::string source;                 // where the credentials were found: "profile default"
   std::vector<std::string> problems;  // missing rights and quotas, each with its remedy
+  std::string remedy;                 // of all problems, if they have one in common
+  std::vector<std::string> warnings;  // what may keep orders from being met, each with its remedy
 };
 
 // What an administrator asks about a pool's provider.
@@ -73,6 +75,8 @@ class Pool {
   // What the provider rents at present, with prices. None: it has no list.
   virtual Result<std::vector<MachineOffer>> offers();
   virtual Result<Account> account();
+  // Where its machines are, for people, as far as known; any thread may ask.
+  virtual std::string place() { return {}; }
 };
 
 // The listed machines that were never ordered, and still exist. `known` must be newer than the

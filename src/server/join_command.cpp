@@ -3,9 +3,12 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
+#include <optional>
 #include <thread>
 
+#include "agent/node/earlier_head.h"
 #include "agent/node/node.h"
 #include "agent/node/reclaim_watch.h"
 #include "base/backoff.h"
@@ -20,6 +23,7 @@
 #include "core/wire/agent_v1.h"
 #include "net/address.h"
 #include "net/http/node_credential.h"
+#include "server/joined.h"
 #include "server/kept_on_node.h"
 
 namespace billow::client {
@@ -27,6 +31,9 @@ namespace {
 
 constexpr int exit_removed =
     78;  // EX_CONFIG: starting it again is of no use before it has joined again; its unit knows
+
+constexpr Duration head_patience = hours(1);
+constexpr std::size_t used_tokens_max = 20;
 
 constexpr OptionSpec join_options[] = {
     {"token", 0, "TOKEN",
@@ -83,19 +90,6 @@ constexpr OptionSpec join_options[] = {
     {"log-json", 0, nullptr, "log as JSON lines"},
 };
 
-struct Joined {
-  std::string head, node, fingerprint;
-  std::map<std::string, std::string> labels;
-  std::string client_cert, client_key;  // the operator's; empty: the head issues a certificate
-};
-
-net::CertificatePlace certificate_of(const Joined& joined, const std::string& dir) {
-  return {.file = dir + "/certificate.pem",
-          .trust = {.ca_path = "", .pinned_fingerprint = joined.fingerprint},
-          .own_cert = joined.client_cert,
-          .own_key = joined.client_key};
-}
-
 Status take_certificate(const Parsed& parsed, Joined& joined) {
   if (parsed.has("client-cert") != parsed.has("client-key"))
     return fail(Code::invalid, "a client certificate needs its key, and a key its certificate",
@@ -118,39 +112,6 @@ Result<std::map<std::string, std::string>> labels_of(const Parsed& parsed) {
     labels[text.substr(0, equals)] = text.substr(equals + 1);
   }
   return labels;
-}
-
-Result<Joined> read_joined(const std::string& dir) {
-  auto text = read_file(dir + "/join.json", 1 << 20);
-  if (!text)
-    return fail(Code::not_found, "this machine has not joined a head",
-                "run `billow join https://HEAD:7070 --token TOKEN`");
-  const Json json = BILLOW_TRY(parse_json(*text));
-  Joined joined{
-      std::string(json["head"].str_or("")),        std::string(json["node"].str_or("")),
-      std::string(json["fingerprint"].str_or("")), {},
-      std::string(json["client_cert"].str_or("")), std::string(json["client_key"].str_or(""))};
-  for (const auto& [key, value] : json["labels"].members())
-    joined.labels[key] = std::string(value.str_or(""));
-  return joined;
-}
-
-Status write_joined(const std::string& dir, const Joined& joined, const std::string& authority) {
-  Json labels = Json::object();
-  for (const auto& [key, value] : joined.labels)
-    labels.set(key, value);
-  if (!authority.empty())
-    BILLOW_TRY_VOID(write_file_atomic(dir + "/authority.pem", authority, 0644, true));
-  return write_file_atomic(dir + "/join.json",
-                           Json::object({{"head", joined.head},
-                                         {"node", joined.node},
-                                         {"fingerprint", joined.fingerprint},
-                                         {"client_cert", joined.client_cert},
-                                         {"client_key", joined.client_key},
-                                         {"labels", std::move(labels)}})
-                                   .dump() +
-                               "\n",
-                           0600, true);
 }
 
 std::string host_name() {
@@ -200,45 +161,61 @@ Result<net::Response> ask_to_join(const std::vector<net::Endpoint>& endpoints,
 Result<net::Response> ask_patiently(const std::vector<net::Endpoint>& endpoints,
                                     const PinnedToken& token,
                                     const std::string& body) {
-  constexpr Duration patience = hours(1);
   Backoff backoff(seconds(1), seconds(15));
   Rng rng(random_u64());
   const SteadyTime began = system_clock().steady();
   for (bool first = true;; first = false) {
     auto response = ask_to_join(endpoints, token, body);
     if (response || response.error().code != Code::unavailable ||
-        system_clock().steady() - began > patience)
+        system_clock().steady() - began > head_patience)
       return response;
     if (first)
       say(fmt::format("{}; trying again for {}", response.error().message,
-                      format_duration(patience)));
+                      format_duration(head_patience)));
     std::this_thread::sleep_for(std::chrono::nanoseconds(backoff.next(rng).ns));
   }
 }
 
+// What a machine joins with.
+struct Asked {
+  std::string url, token, name;
+  const Joined* before = nullptr;  // the head that it has joined earlier
+  bool patient = false;            // with a head that does not answer
+};
+
+// Each head has an authority of its own, which its tokens name.
+bool is_elsewhere(const Joined& joined, const PinnedToken& token) {
+  return !token.fingerprint.empty() && token.fingerprint != joined.fingerprint;
+}
+
 // Shows the token and makes this machine's key its credential.
-Result<Joined> join_head(const Parsed& parsed,
-                         const std::string& dir,
-                         const std::string& url,
-                         const std::string& text,
-                         const std::string& name) {
+Result<Joined> join_head(const Parsed& parsed, const std::string& dir, const Asked& asked) {
+  const std::string& url = asked.url;
   std::vector<net::Endpoint> endpoints;
   for (const std::string& one : split(url, ','))
     endpoints.push_back(BILLOW_TRY(net::parse_endpoint(trim(one))));
   BILLOW_TRY_VOID(check_encrypted(endpoints, parsed.has("insecure")));
-  const PinnedToken token = split_pin(text);
-  Joined joined{
-      url, parsed.get("node-name", name), token.fingerprint, BILLOW_TRY(labels_of(parsed)), "", ""};
+  const PinnedToken token = split_pin(asked.token);
+  Joined joined{url,
+                parsed.get("node-name", asked.name),
+                token.fingerprint,
+                BILLOW_TRY(labels_of(parsed)),
+                "",
+                "",
+                {}};
   BILLOW_TRY_VOID(take_certificate(parsed, joined));
   BILLOW_TRY_VOID(check_name("node", joined.node));
   if (!token.token.starts_with("bwj_"))
     return fail(Code::invalid, "this is not a join token: those begin with bwj_",
                 "create one on the head: billow token create --node");
+  const bool moves = asked.before && is_elsewhere(*asked.before, token);
+  if (moves)
+    BILLOW_TRY_VOID(agent::check_tasks_ended(dir));
   const std::string key = BILLOW_TRY(own_key(dir));
   const std::string body =
       Json::object({{"name", joined.node}, {"version", version()}, {"key", key}}).dump();
-  const auto response = parsed.has("token-file") ? ask_patiently(endpoints, token, body)
-                                                 : ask_to_join(endpoints, token, body);
+  const auto response =
+      asked.patient ? ask_patiently(endpoints, token, body) : ask_to_join(endpoints, token, body);
   if (!response)
     return pass(explain_connection(response.error(), url, !token.fingerprint.empty()));
   if (response->status == 404)
@@ -259,65 +236,15 @@ Result<Joined> join_head(const Parsed& parsed,
   if (::rename(pending_key(dir).c_str(), (dir + "/credential").c_str()) != 0)
     return fail_errno(dir + "/credential", errno);
   (void)::unlink((dir + "/certificate.pem").c_str());  // of the credential before
+  if (moves)
+    BILLOW_TRY_VOID(agent::forget_earlier_head(dir));
+  if (asked.before)
+    joined.used = asked.before->used;
+  if (joined.used.size() >= used_tokens_max)
+    joined.used.erase(joined.used.begin());
+  joined.used.push_back(sha256_hex(asked.token));
   BILLOW_TRY_VOID(write_joined(dir, joined, std::string(answer["authority"].str_or(""))));
   return joined;
-}
-
-// The answer of the first of them that answers.
-Result<net::Response> ask_heads(const Joined& joined,
-                                const net::NodeCredential& credential,
-                                const net::TlsClientOptions& tls,
-                                const net::ClientRequest& request) {
-  Result<net::Response> answer = fail(Code::unavailable, "no head given");
-  for (const std::string& one : split(joined.head, ',')) {
-    const auto endpoint = net::parse_endpoint(trim(one));
-    if (!endpoint)
-      continue;
-    net::BlockingClient http({.endpoint = *endpoint, .tls = tls});
-    answer = http.request({.method = request.method,
-                           .target = request.target,
-                           .headers = {{"Authorization", BILLOW_TRY(credential.authorization(
-                                                             request.method, request.target))},
-                                       {"Content-Type", "application/json"}},
-                           .body = request.body,
-                           .timeout = seconds(10)});
-    if (answer)
-      break;
-  }
-  return answer;
-}
-
-// Sends a request that is signed with a key of this machine to the head that answers.
-Result<net::Response> ask_signed(const Joined& joined,
-                                 const std::string& dir,
-                                 const std::string& key_file,
-                                 net::ClientRequest request) {
-  const net::NodeCredential credential(key_file);
-  const auto tls = BILLOW_TRY(net::stored_tls(certificate_of(joined, dir)));
-  auto answer = ask_heads(joined, credential, tls, request);
-  if (answer || tls.cert_pem.empty() || !joined.client_cert.empty())
-    return answer;
-  // A certificate whose credential was revoked ends the handshake without a word: who shows none
-  // hears why.
-  auto without = tls;
-  without.cert_pem.clear();
-  without.key_pem.clear();
-  return ask_heads(joined, credential, without, request);
-}
-
-// Whether the head knows the credential that is kept here.
-enum class Known { yes, no, given_back, unanswered };
-
-Known ask_head(const Joined& joined, const std::string& dir) {
-  const auto answer = ask_signed(joined, dir, dir + "/credential", {.target = "/v1/agent"});
-  if (!answer)
-    return Known::unanswered;
-  return answer->status == 401 ? Known::no : answer->status == 410 ? Known::given_back : Known::yes;
-}
-
-// The node was removed, or its credential revoked.
-bool is_forgotten(const Joined& joined, const std::string& dir) {
-  return ask_head(joined, dir) == Known::no;
 }
 
 int check_known(const std::string& dir) {
@@ -394,6 +321,48 @@ bool shares_a_head(std::string_view a, std::string_view b) {
   return false;
 }
 
+// A head that was installed anew has another authority than the one that this machine joined: the
+// old credential cannot even be shown to it. The machine joins it if its own configuration has
+// changed to a token that names that authority and was never used here, and its old head does not
+// answer. Without such a token nothing that happens on the network makes it leave its head.
+// None: it stays with its head.
+Result<std::optional<Joined>> join_anew(const Parsed& parsed,
+                                        const std::string& dir,
+                                        const Asked& asked) {
+  const Joined& joined = *asked.before;
+  const bool fresh = is_elsewhere(joined, split_pin(asked.token)) &&
+                     std::ranges::find(joined.used, sha256_hex(asked.token)) == joined.used.end();
+  Backoff backoff(seconds(1), seconds(15));
+  Rng rng(random_u64());
+  const SteadyTime began = system_clock().steady();
+  for (bool first = true;; first = false) {
+    const Known known = ask_head(joined, dir);
+    if (known == Known::no) {
+      say(
+          fmt::format("the credential in {} is no longer valid because {} was removed; joining "
+                      "again with the token",
+                      dir, joined.node));
+      return BILLOW_TRY(join_head(parsed, dir, asked));
+    }
+    if (known != Known::unanswered || !fresh)
+      return std::nullopt;
+    Asked once = asked;
+    once.patient = false;
+    auto moved = join_head(parsed, dir, once);
+    if (moved)
+      return std::move(*moved);
+    if (first)
+      say(
+          fmt::format("the head that {} has joined does not answer, and the new token cannot be "
+                      "used: {}",
+                      joined.node, moved.error().message));
+    if (!asked.patient || moved.error().code != Code::unavailable ||
+        system_clock().steady() - began > head_patience)
+      return std::nullopt;
+    std::this_thread::sleep_for(std::chrono::nanoseconds(backoff.next(rng).ns));
+  }
+}
+
 // The installation this machine serves: the one it has joined before, or the one it joins now with
 // a token. A machine that is started again (by its unit, with the same words) uses its credential.
 Result<Joined> joined_head(const Parsed& parsed, const std::string& dir) {
@@ -402,27 +371,28 @@ Result<Joined> joined_head(const Parsed& parsed, const std::string& dir) {
   Result<Joined> joined = read_joined(dir);
   // A head's standby added to its address (or no longer in it) is the same installation.
   const bool same = joined && (url.empty() || shares_a_head(joined->head, url));
-  bool known = same && file_exists(dir + "/credential");
-  if (known && !token.empty() && is_forgotten(*joined, dir)) {
-    say(
-        fmt::format("the credential in {} is no longer valid because {} was removed; joining again "
-                    "with the token",
-                    dir, joined->node));
-    known = false;
-  }
+  const Asked asked{.url = url.empty() && joined ? joined->head : url,
+                    .token = token,
+                    .name = joined ? joined->node : host_name(),
+                    .before = joined ? &*joined : nullptr,
+                    .patient = parsed.has("token-file")};
   if (joined && !same && token.empty())
     return fail(Code::conflict, fmt::format("this machine has already joined {}", joined->head),
                 "to move it to another head, give a token of that head");
-  if (!known) {
-    if ((url.empty() && !same) || token.empty())
-      return fail(Code::invalid, "a head and a join token are required",
-                  "run `billow join https://HEAD:7070 --token TOKEN`; create the token there with "
-                  "`billow token create --node`");
-    joined = join_head(parsed, dir, url.empty() ? joined->head : url, token,
-                       joined ? joined->node : host_name());
-    if (joined)
-      say(fmt::format("{} has joined {}", joined->node, joined->head));
-    return joined;
+  std::optional<Joined> anew;
+  if (same && file_exists(dir + "/credential")) {
+    if (!token.empty())
+      anew = BILLOW_TRY(join_anew(parsed, dir, asked));
+  } else if (asked.url.empty() || token.empty()) {
+    return fail(Code::invalid, "a head and a join token are required",
+                "run `billow join https://HEAD:7070 --token TOKEN`; create the token there with "
+                "`billow token create --node`");
+  } else {
+    anew = BILLOW_TRY(join_head(parsed, dir, asked));
+  }
+  if (anew) {
+    say(fmt::format("{} has joined {}", anew->node, anew->head));
+    return std::move(*anew);
   }
   if (!url.empty())
     joined->head = url;

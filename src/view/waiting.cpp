@@ -22,6 +22,7 @@ namespace billow::view {
 namespace {
 
 constexpr Duration away_shown_after = seconds(5);
+constexpr const char* about_to_order = "A machine is about to be ordered for it.";
 
 // Whether the job waits, or is suspended, inside a reservation that has ended.
 bool reservation_ended(const control::State& state, const Job& job) {
@@ -112,7 +113,15 @@ void explain_queue(Answer& answer, const control::State& state, const Job& job, 
   for (const std::string& note : control::pool_notes(state, job, at.now))
     answer.because("pool", note);
   if (answer.reasons.items().empty())
-    answer.because("pool", "A machine is about to be ordered for it.");
+    answer.because("pool", about_to_order);
+}
+
+// Why a job waits that only nodes of a pool can run. Empty: no pool can.
+std::string pool_reason(const control::State& state, const Job& job, WallTime now) {
+  if (!control::some_pool_could_run(state, job))
+    return {};
+  const auto notes = control::pool_notes(state, job, now);
+  return notes.empty() ? about_to_order : notes.front();
 }
 
 // Whether the reason is that others have the GPUs.
@@ -148,11 +157,16 @@ std::string waiting_reason(const control::State& state, const Job& job, WallTime
     return named;
   if (!waits(job) || !job.reason.empty())
     return job.reason;
-  if (state.nodes.empty())
-    return "no node has joined yet";
+  if (state.nodes.empty()) {
+    const std::string ordered = pool_reason(state, job, now);
+    return ordered.empty() ? "no node has joined yet" : ordered;
+  }
   const auto explanation = sched::explain(state.index, job.id, now, sched::Advice::none);
   if (explanation.reasons.empty())
     return {};
+  if (explanation.reasons.front().kind == sched::ReasonKind::infeasible)
+    if (std::string ordered = pool_reason(state, job, now); !ordered.empty())
+      return ordered;
   std::string reason = explanation.reasons.front().text;
   // A job behind someone else's reservation can usually start at once if it has a time limit.
   // Finding that out makes a plan for each proposal: too expensive behind a long queue.

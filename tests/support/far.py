@@ -70,7 +70,7 @@ class FarRig(Rig):
         return os.path.join(self.root, f"node-{host}")
 
     def join(self, host, token, *options, url=None, sim="4xH100"):
-        """An agent on that machine, as a process of its own."""
+        """An agent on that machine, as a process of its own. The token may be in a file."""
         log = open(os.path.join(self.root, f"{host}.log"), "a", encoding="utf-8")
         process = subprocess.Popen(
             [
@@ -78,7 +78,7 @@ class FarRig(Rig):
                 BILLOW,
                 "join",
                 url or self.url,
-                "--token",
+                "--token-file" if os.path.isabs(token) else "--token",
                 token,
                 "--node-name",
                 host,

@@ -46,6 +46,7 @@ class HeadLink {
   net::TlsClientOptions tls() const { return certificate_->tls(); }
   bool connected() const { return socket_ != nullptr; }
   bool removed() const { return removed_; }
+  bool is_refused() const { return refused_since_.ns != 0; }  // the head does not know this node
   void send(std::string_view frame);  // dropped while there is no connection
   void close(int code, std::string_view reason);
   void welcomed() { attempts_ = 0; }  // the head accepted this node; redial quickly next time

@@ -188,8 +188,8 @@ void NodeAgent::copy_files(std::string_view frame) {
 // ---- signals, the core and its effects
 
 // In an allocation, a signal means that the engine wants its node back. The head is informed and
-// moves the work elsewhere; the agent leaves when the work is gone, or just before the engine would
-// kill it.
+// moves the work elsewhere; the agent leaves when the work is gone and the head sends no more, or
+// just before the engine would kill it.
 void NodeAgent::signalled() {
   if (!options_.in_allocation)
     return loop_.stop();
@@ -202,7 +202,8 @@ void NodeAgent::signalled() {
   release_doubtful(SteadyTime{INT64_MAX});  // after the message that explains them
   leave_by_ = now().steady + options_.leave_within;
   timers_.push_back(loop_.every(milliseconds(50), [this] {
-    if (core_->idle() || now().steady > leave_by_)
+    const bool unknown = link_->is_refused() && core_->live_count() == 0;
+    if (core_->may_leave() || unknown || now().steady > leave_by_)
       loop_.stop();
   }));
 }

@@ -13,6 +13,7 @@
 #include "agent/content/project_leftovers.h"
 #include "agent/isolate/gpu_claim.h"
 #include "agent/isolate/own_place.h"
+#include "agent/node/earlier_head.h"
 #include "agent/node/gpu_readings.h"
 #include "agent/node/head_link.h"
 #include "agent/node/node.h"
@@ -55,7 +56,7 @@ class NodeAgent {
   Status watch_for_reclaim();
 
   // node_agent.cpp
-  std::string memory_path() const { return options_.data_dir + "/memory.json"; }
+  std::string memory_path() const { return memory_file(options_.data_dir); }
   ContentSource content_source() const;
   NodeOffer offer() const;
   void offer_changed();

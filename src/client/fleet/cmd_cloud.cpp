@@ -163,15 +163,6 @@ Result<Pool> read_cloud(const Parsed& p) {
   return pool;
 }
 
-void print_account(const Json& account) {
-  print(fmt::format("account   {}\nidentity  {}\nfound in  {}\n", account["account"].str_or("-"),
-                    account["identity"].str_or("-"), account["source"].str_or("-")));
-  if (account["problems"].items().empty())
-    print("problems  none\n");
-  for (const Json& problem : account["problems"].items())
-    print(fmt::format("problem   {}\n", problem.str_or("")));
-}
-
 std::string path_of_pool(const std::string& pool, const char* rest) {
   return fmt::format("/v1/pools/{}{}", net::percent_encode(pool), rest);
 }

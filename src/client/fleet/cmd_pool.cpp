@@ -187,12 +187,16 @@ Status check_rights(Client& client, const std::string& pool) {
   const auto& problems = (*account)["problems"].items();
   for (const Json& problem : problems)
     say(problem.str_or(""));
-  if (problems.empty())
+  if (problems.empty()) {
+    for (const Json& warning : (*account)["warnings"].items())
+      say(fmt::format("warning: {}", warning.str_or("")));
     return {};
+  }
   BILLOW_TRY(client.del(path));
-  return fail(Code::forbidden,
-              fmt::format("the pool was not created: {} rights are missing", problems.size()),
-              "grant them and repeat the command");
+  return fail(
+      Code::forbidden,
+      fmt::format("the pool was not created: {} rights are missing", problems.size()),
+      fmt::format("{}; then repeat this command", (*account)["remedy"].str_or("grant them")));
 }
 
 int pool_add(const Parsed& p) {
@@ -236,6 +240,12 @@ std::string machine_note(const Json& pool, const Json& machine) {
                      holder.empty() ? "not in use" : "used by " + holder);
 }
 
+// What keeps the pool from bringing machines is more urgent than where they are.
+std::string remark_or_place(const Json& pool) {
+  const std::string remark = pool_remark(pool);
+  return remark.empty() ? std::string(pool["place"].str_or("")) : remark;
+}
+
 int pool_list(const Parsed& p) {
   auto client = connect(p);
   if (!client)
@@ -275,7 +285,7 @@ int pool_list(const Parsed& p) {
                    : "-",
                fmt::format("{} of {}–{}", nodes, pool["min"].int_or(0), pool["max"].int_or(0)),
                price > 0 ? fmt::format("${:.2f}/h", price) : "-",
-               format_duration(seconds(pool["idle_s"].int_or(0))), pool_remark(pool)});
+               format_duration(seconds(pool["idle_s"].int_or(0))), remark_or_place(pool)});
   }
   const Look look = look_at(STDOUT_FILENO);
   if (pools.empty())
@@ -355,6 +365,19 @@ std::string pool_remark(const Json& pool) {
   return why.empty() ? "being removed" : fmt::format("being removed; {}", why);
 }
 
+void print_account(const Json& account) {
+  print(fmt::format("account   {}\nidentity  {}\nfound in  {}\n", account["account"].str_or("-"),
+                    account["identity"].str_or("-"), account["source"].str_or("-")));
+  if (account["problems"].items().empty())
+    print("problems  none\n");
+  for (const Json& problem : account["problems"].items())
+    print(fmt::format("problem   {}\n", problem.str_or("")));
+  if (const auto remedy = account["remedy"].str_or(""); !remedy.empty())
+    print(fmt::format("remedy    {}\n", remedy));
+  for (const Json& warning : account["warnings"].items())
+    print(fmt::format("warning   {}\n", warning.str_or("")));
+}
+
 Status read_pool_limits(const Parsed& p, Pool& pool) {
   if (p.has("max-hourly")) {
     auto most = parse_usd(p.get("max-hourly"));
@@ -379,13 +402,14 @@ int remove_pool(const Parsed& p, std::string_view what) {
   auto answer = client->del("/v1/pools/" + net::percent_encode(*name));
   if (!answer)
     return report(answer.error());
+  const auto machines = (*answer)["machines"].int_or(0);
   if (p.has("json"))
     print_json(*answer);
   else
-    print(
-        (*answer)["gone"].bool_or(false)
-            ? fmt::format("removed {} {}\n", what, *name)
-            : fmt::format("{} {} is ending its machines and will then be removed\n", what, *name));
+    print((*answer)["gone"].bool_or(false)
+              ? fmt::format("removed {} {}\n", what, *name)
+              : fmt::format("{} {} is ending its {} machine{} and will then be removed\n", what,
+                            *name, machines, machines == 1 ? "" : "s"));
   return 0;
 }
 

@@ -19,6 +19,8 @@ inline constexpr OptionSpec pool_limit_options[] = {
 std::int64_t machines_in(const Json& pool);
 // Why a pool brings no machines now, by its document; empty: it does.
 std::string pool_remark(const Json& pool);
+// Whose credentials a pool has, and what is wrong with them.
+void print_account(const Json& account);
 // --cache SIZE: the size of the disks that keep caches.
 Status read_cache(const Parsed& p, Pool& pool);
 Status read_pool_limits(const Parsed& p, Pool& pool);

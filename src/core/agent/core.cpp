@@ -146,14 +146,18 @@ void Core::handle(const v1::Welcome& m, Now now, Effects& out) {
     out.push_back(effect::Remember{memory_});
   }
   on_head_alive(now);
+  // The notice explains the ends that are reported; its own number acknowledges earlier ones.
   if (!reclaimed_.empty())
     out.push_back(effect::Send{v1::Reclaimed{reclaimed_}});
   for (auto& [number, pending] : pending_)
     send_report(number, pending, now, out);
+  if (!reclaimed_.empty())
+    send_notice_number(out);
 }
 
 void Core::handle(const v1::Refused& m, Now, Effects& out) {
   connected_ = welcomed_ = false;
+  notice_known_ = notice_number_ != 0;  // such a head starts nothing here
   out.push_back(effect::Disconnect{m.hint.empty() ? m.message : m.message + " (" + m.hint + ")"});
 }
 

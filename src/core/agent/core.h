@@ -283,7 +283,11 @@ class Core {
   void on_reclaimed(std::string reason, Now now, Effects& out);
   // The head has removed this node: its tasks end, then this agent ends.
   void on_removed(Now now, Effects& out);
-  bool idle() const { return live_.empty() && unacknowledged_count() == 0; }
+  // After on_reclaimed: no task lives, and the head has every report and the notice itself. Before
+  // that, a start may be on its way here, and its job would be lost with this node.
+  bool may_leave() const {
+    return live_.empty() && unacknowledged_count() == 0 && (notice_known_ || memory_.epoch == 0);
+  }
   // The node's offer changed (a GPU failed): the next hello contains it.
   void set_offer(NodeOffer offer) { offer_ = std::move(offer); }
 
@@ -347,6 +351,8 @@ class Core {
   int protocol_;
   Duration tasks_outlive_us_;
   std::string reclaimed_;
+  std::uint64_t notice_number_ = 0;  // of that; 0: not reclaimed
+  bool notice_known_ = false;        // to the head, or it refuses this node
   bool bills() const;
   void say_marks(Now now, Effects& out);
   void say_mark(const Held& held, Now now, Effects& out);
@@ -354,6 +360,7 @@ class Core {
   void stop_task(Held& held, Duration grace, StopReason reason, Now now, Effects& out);
   void end_without_start(TaskId id, ExitKind kind, std::string message, Now now, Effects& out);
   void report(Held& held, Now now, Effects& out);
+  void send_notice_number(Effects& out);
   void send_report(std::uint64_t number, Pending& pending, Now now, Effects& out);
   void acknowledge(Held& held, Now now, Effects& out);
   void bury(TaskId id);

@@ -47,6 +47,8 @@ void Core::acknowledge(Held& held, Now now, Effects& out) {
 }
 
 void Core::handle(const v1::Ack& m, Now now, Effects& out) {
+  if (welcomed_ && notice_number_ != 0 && m.number >= notice_number_)
+    notice_known_ = true;
   while (!pending_.empty() && pending_.begin()->first <= m.number) {
     // A report that was never sent cannot be acknowledged: ignore the number.
     if (!pending_.begin()->second.sent)

@@ -59,8 +59,17 @@ void Core::on_reclaimed(std::string reason, Now now, Effects& out) {
   seen_now_ = now.steady;
   if (reclaimed_.empty())
     reclaimed_ = reason.empty() ? "reclaimed" : std::move(reason);
-  if (welcomed_)
-    out.push_back(effect::Send{v1::Reclaimed{reclaimed_}});
+  if (notice_number_ == 0)
+    notice_number_ = next_report_number(out);
+  if (!welcomed_)
+    return;
+  out.push_back(effect::Send{v1::Reclaimed{reclaimed_}});
+  send_notice_number(out);
+}
+
+// A report about no task: its acknowledgement shows that the head has taken the notice before it.
+void Core::send_notice_number(Effects& out) {
+  out.push_back(effect::Send{v1::Report{notice_number_, {}}});
 }
 
 void Core::on_removed(Now now, Effects& out) {

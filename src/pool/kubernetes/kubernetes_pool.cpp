@@ -7,12 +7,14 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "gpu/types.h"
 #include "pool/kinds.h"
-#include "pool/kubernetes/rights.h"
 
 namespace billow::pool {
 namespace {
+
+std::string with_hint(const Error& error) {
+  return error.hint.empty() ? error.message : error.message + "; " + error.hint;
+}
 
 Refusal refusal_for(const Error& error) {
   switch (error.code) {
@@ -22,7 +24,7 @@ Refusal refusal_for(const Error& error) {
     case Code::exhausted:
       return {RefusalKind::quota, error.message};
     case Code::infeasible:
-      return {RefusalKind::not_offered, error.message};
+      return {RefusalKind::not_offered, with_hint(error)};
     case Code::invalid:
     case Code::unauthorized:
     case Code::forbidden:
@@ -34,8 +36,7 @@ Refusal refusal_for(const Error& error) {
     case Code::internal:
       break;
   }
-  return {RefusalKind::settings,
-          error.hint.empty() ? error.message : error.message + "; " + error.hint};
+  return {RefusalKind::settings, with_hint(error)};
 }
 
 bool is_ours(const Json& pod, const std::string& installation, const std::string& pool) {
@@ -86,6 +87,10 @@ Status KubernetesPool::find_cluster() {
   }
   name_space_ = name_space;
   client_ = std::make_unique<KubeClient>(choice, around_);
+  if (const auto server = client_->server())
+    *place_.lock() = fmt::format("{}namespace {} at {}",
+                                 choice.context.empty() ? "" : "context " + choice.context + ", ",
+                                 name_space_, *server);
   labels_ = std::make_unique<NodeLabels>(*client_, clock_);
   watch_ = std::make_unique<PodWatch>(
       *client_,
@@ -159,7 +164,7 @@ Ordered KubernetesPool::want(const Order& order) {
   const auto all = [&]() -> Status {
     BILLOW_TRY_VOID(find_cluster());
     PodSettings pods = pods_;
-    if (order.machine.gpus > 0 && pods.gpu_products.empty() && settings_.sim.empty())
+    if (order.machine.gpus > 0 && looks_for_type())
       pods.gpu_products = BILLOW_TRY(gpu_products());
     Members made;
     for (std::uint32_t rank = 0; rank < order.machine.nodes; ++rank) {
@@ -185,40 +190,6 @@ Ordered KubernetesPool::want(const Order& order) {
   if (const Status done = all(); !done)
     return std::unexpected(refusal_for(done.error()));
   return {};
-}
-
-// The values of the label nvidia.com/gpu.product that mean the pool's GPU type.
-Result<std::vector<std::string>> KubernetesPool::gpu_products() {
-  const GpuTypeFacts* facts = find_gpu_type(settings_.gpu_type);
-  if (!facts || facts->vendor != Vendor::nvidia)
-    return std::vector<std::string>{};
-  const auto nodes = labels_->all();
-  if (!nodes) {
-    Error error = Error(nodes.error()).in("finding the GPU type " + settings_.gpu_type);
-    error.hint = "allow it, or name the label's values with --option gpu-product=…";
-    return pass(std::move(error));
-  }
-  std::set<std::string> fitting, others;
-  for (const auto& [name, labels] : *nodes) {
-    const auto found = labels.find("nvidia.com/gpu.product");
-    if (found == labels.end())
-      continue;
-    std::string model = found->second;
-    std::ranges::replace(model, '-', ' ');
-    const auto memory = labels.find("nvidia.com/gpu.memory");
-    const auto mib = parse_int(memory == labels.end() ? "0" : memory->second, 0, INT32_MAX);
-    const bool fits = normalise_gpu_type(model, mib.value_or(0)) == settings_.gpu_type;
-    (fits ? fitting : others).insert(found->second);
-  }
-  if (fitting.empty())
-    return fail(
-        Code::infeasible,
-        fmt::format("no node of the cluster has GPUs of type {} (label "
-                    "nvidia.com/gpu.product: {})",
-                    settings_.gpu_type,
-                    others.empty() ? "on no node" : join({others.begin(), others.end()}, ", ")),
-        "if nodes are created on demand, name theirs with --option gpu-product=…");
-  return std::vector<std::string>(fitting.begin(), fitting.end());
 }
 
 // ---- listing
@@ -451,52 +422,6 @@ Status KubernetesPool::release(const MachineSighting& machine) {
       known->released.insert(machine.name);
   }
   return remove_all(members);
-}
-
-// ---- the account
-
-Result<Account> KubernetesPool::account() {
-  BILLOW_TRY_VOID(find_cluster());
-  Account out;
-  out.id = fmt::format("{} (namespace {})", BILLOW_TRY(client_->server()), name_space_);
-  const std::string context = BILLOW_TRY(client_->context());
-  const std::string& file = pods_.cluster.kubeconfig;
-  out.source = context.empty() ? "the service account of the head's pod"
-                               : fmt::format("context {} of {}", context,
-                                             file.empty() ? "the kubeconfig of the head" : file);
-  const auto me =
-      BILLOW_TRY(client_->ask({.method = net::Method::post,
-                               .target = "/apis/authentication.k8s.io/v1/selfsubjectreviews",
-                               .body = Json::object({{"apiVersion", "authentication.k8s.io/v1"},
-                                                     {"kind", "SelfSubjectReview"}})}));
-  if (me.status == 401)
-    return pass(me.error("signing in"));
-  out.identity = me.body.at("status", "userInfo", "username").str_or("");
-  for (const KubeRight& right : kube_rights()) {
-    // Nodes are listed only to find a GPU type.
-    if (right.whole_cluster &&
-        (settings_.gpus == 0 || !pods_.gpu_products.empty() || !settings_.sim.empty()))
-      continue;
-    Json asked = Json::object({{"resource", right.resource}, {"verb", right.verb}});
-    if (!right.whole_cluster)
-      asked.set("namespace", name_space_);
-    const auto answer = BILLOW_TRY(client_->ask(
-        {.method = net::Method::post,
-         .target = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
-         .body =
-             Json::object({{"apiVersion", "authorization.k8s.io/v1"},
-                           {"kind", "SelfSubjectAccessReview"},
-                           {"spec", Json::object({{"resourceAttributes", std::move(asked)}})}})}));
-    if (!answer.ok())
-      return pass(answer.error("asking for the own rights"));
-    if (!answer.body.at("status", "allowed").bool_or(false))
-      out.problems.push_back(fmt::format(
-          "{} may not {} {}{}, which Billow needs to {}; {}", out.identity, right.verb,
-          right.resource, right.whole_cluster ? "" : " in namespace " + name_space_, right.why,
-          right.whole_cluster ? "allow it, or set --option gpu-product=…"
-                              : "apply the role of `billow install kubernetes --pool-only`"));
-  }
-  return out;
 }
 
 namespace {

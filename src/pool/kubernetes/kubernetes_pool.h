@@ -17,6 +17,7 @@
 #include "pool/kubernetes/node_labels.h"
 #include "pool/kubernetes/pod.h"
 #include "pool/kubernetes/pod_watch.h"
+#include "pool/kubernetes/rights.h"
 #include "pool/node_facts.h"
 #include "pool/pool.h"
 
@@ -34,6 +35,7 @@ class KubernetesPool final : public Pool, public KnowsNodes {
   Status release(const MachineSighting& machine) override;
   Result<Account> account() override;
   NodeFacts facts_of(const std::string& node) override;
+  std::string place() override { return *place_.lock(); }
 
  private:
   using Members = std::vector<PodSeen>;  // the pods of one machine
@@ -66,6 +68,10 @@ class KubernetesPool final : public Pool, public KnowsNodes {
   std::string given_up(const Members& members) const;
   bool was_ordered_in_part(const std::string& machine, const Members& members);
   Result<std::vector<std::string>> gpu_products();
+  void warn_of_gpu_type(Account& account);
+  bool looks_for_type() const;  // among the nodes of the cluster
+  Result<bool> may(const KubeRight& right);
+  std::string remedy(const std::string& identity, bool in_namespace, bool over_nodes) const;
 
   billow::Pool settings_;
   PodSettings pods_;
@@ -78,6 +84,7 @@ class KubernetesPool final : public Pool, public KnowsNodes {
   std::shared_mutex ordering_;
   std::string name_space_;
   Sync<Known> known_;
+  Sync<std::string> place_;             // empty until find_cluster() has succeeded
   std::unique_ptr<KubeClient> client_;  // none until find_cluster() has succeeded
   std::unique_ptr<NodeLabels> labels_;  // likewise
   std::unique_ptr<PodWatch> watch_;     // likewise; uses those above

@@ -412,6 +412,47 @@ TEST_F(AgentCore, KeepsRunningWhatCannotBeSuspended) {
   EXPECT_EQ(core.find(TaskId(5))->state, TaskState::suspending);
 }
 
+// A start that the head sent before it knew would be lost with the node, and its job with it.
+TEST_F(AgentCore, LeavesAReclaimedNodeOnlyWhenTheHeadSendsNothingMoreThere) {
+  connect();
+  Effects out;
+  core.on_reclaimed("evicted", at(1), out);
+  EXPECT_EQ(sent<v1::Reclaimed>(out).size(), 1u);
+  const auto notice = sent<v1::Report>(out);  // about no task: only its acknowledgement matters
+  ASSERT_EQ(notice.size(), 1u);
+  EXPECT_FALSE(notice[0].status.task);
+  EXPECT_FALSE(core.may_leave());
+  const auto refused = sent<v1::Report>(say(start_of(5)));  // on its way when the notice was sent
+  ASSERT_EQ(refused.size(), 1u);
+  EXPECT_TRUE(refused[0].status.never_began);
+  say(v1::Ack{notice[0].number});
+  EXPECT_FALSE(core.may_leave());
+  say(v1::Ack{refused[0].number});
+  EXPECT_TRUE(core.may_leave());
+}
+
+TEST_F(AgentCore, TellsAHeadThatWasAwayThatTheNodeIsReclaimed) {
+  connect();
+  core.on_disconnected(at(1));
+  Effects out;
+  core.on_reclaimed("evicted", at(2), out);
+  EXPECT_TRUE(only<effect::Send>(out).empty());
+  EXPECT_FALSE(core.may_leave());
+  const Effects told = connect(2, 3);
+  EXPECT_EQ(sent<v1::Reclaimed>(told).size(), 1u);
+  const auto notice = sent<v1::Report>(told);
+  ASSERT_EQ(notice.size(), 1u);
+  EXPECT_FALSE(core.may_leave());
+  say(v1::Ack{notice[0].number}, 3);
+  EXPECT_TRUE(core.may_leave());
+}
+
+TEST_F(AgentCore, LeavesAReclaimedNodeAtOnceIfNoHeadEverKnewIt) {
+  Effects out;
+  core.on_reclaimed("evicted", at(1), out);
+  EXPECT_TRUE(core.may_leave());
+}
+
 TEST_F(AgentCore, LeavesAfterItsTasksWhenAskedTo) {
   connect();
   say(start_of(5));
