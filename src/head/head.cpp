@@ -317,7 +317,11 @@ Status Head::prepare_pools() {
   pools_ = std::make_unique<Pools>(
       loop_, clock_, [this]() -> Engine& { return *engine_; },
       Pools::Options{{BILLOW_TRY(store_->installation()), work, executable_dir() + "/billow", ""},
-                     [this] { return addresses_.empty() ? std::string() : addresses_.front(); },
+                     [this] {
+                       return !options_.public_url.empty() ? options_.public_url
+                              : addresses_.empty()         ? std::string()
+                                                           : addresses_.front();
+                     },
                      [this] { return certificates_->fingerprints(); },
                      owner ? owner->id : UserId{},
                      [this] { return certificates_->authority_pem(); },

@@ -31,6 +31,8 @@ struct HeadOptions {
   std::string tls_cert;     // empty: the head is its own authority
   std::string tls_key;
   std::vector<std::string> tls_names;
+  // Where machines elsewhere reach this head; empty: at its first address.
+  std::string public_url;
   std::string client_ca;  // authority of nodes' certificates; empty: the head issues them
   bool require_client_certificates = false;  // of nodes and gateways over TLS
   Duration certificate_life = hours(24);

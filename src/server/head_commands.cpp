@@ -97,6 +97,9 @@ constexpr OptionSpec up_options[] = {
      false, Completes::file},
     {"tls-key", 0, "FILE", "key of the certificate (PEM)", false, Completes::file},
     {"tls-name", 0, "NAME", "additional name or address of this head, for its certificate", true},
+    {"public-url", 0, "URL",
+     "address at which rented machines reach this head (default: its first --listen address); its "
+     "host becomes part of the certificate"},
     {"client-ca", 0, "FILE",
      "accept nodes and gateways with certificates of this authority (PEM; default: the head issues "
      "them itself)",
@@ -287,6 +290,18 @@ Status set_collectors(const Parsed& parsed, head::HeadOptions& options) {
   return {};
 }
 
+Status set_public_url(const Parsed& parsed, head::HeadOptions& options) {
+  options.public_url = parsed.get("public-url");
+  if (options.public_url.empty())
+    return {};
+  const auto url = net::parse_endpoint(options.public_url);
+  if (!url || url->address.is_unix())
+    return fail(Code::invalid, fmt::format("--public-url {} is not a URL", options.public_url),
+                "use a form like https://203.0.113.7:7070");
+  options.tls_names.push_back(url->address.host);
+  return {};
+}
+
 Status set_directories(const Parsed& parsed, head::HeadOptions& options) {
   for (const char* name : {"files-dir", "backup-dir"})
     if (const std::string path = parsed.get(name); !path.empty() && path.front() != '/')
@@ -431,6 +446,8 @@ int cmd_up(const Parsed& parsed) {
     return report_usage(ok.error());
   head::HeadOptions options = head_options_of(parsed);
   if (const Status ok = set_directories(parsed, options); !ok)
+    return report_usage(ok.error());
+  if (const Status ok = set_public_url(parsed, options); !ok)
     return report_usage(ok.error());
   if (const Status ok = set_certificate_life(parsed, options); !ok)
     return report_usage(ok.error());

@@ -140,6 +140,28 @@ class CacheDisksNeverLeak(CacheCase):
         poll(lambda: "vol-stray" not in rig.aws.volumes, "it is ended", 60)
         self.assertIn(known["id"], rig.aws.volumes)
 
+    def test_a_lost_answer_leaves_one_disk(self):
+        """EC2 knows the token of a repeated order; if it ever does not, the second disk is ended."""
+        rig = self.rig
+        for forgets in (False, True):
+            with self.subTest(forgets=forgets):
+                cloud, made = f"aws{forgets:d}", rig.aws.volumes_made
+                rig.aws.forgets_volume_tokens = forgets
+                rig.aws.loses = ["CreateVolume"]
+                rig.aws.invisible_disk_looks = 3  # so that the order is repeated
+                rig.add("--cache", "20GB", "--name", cloud)
+                job = rig.submit("--gpus", 1, "--cloud", "aws", "--", "true")
+                poll(lambda: any(v["instance"] for v in rig.aws.volumes.values()), "a cache", 90)
+                self.assertEqual(rig.aws.loses, [], "an answer was lost")
+                poll(lambda: len(rig.aws.volumes) == 1, "one disk", 60)
+                repeated = rig.aws.volumes_made - made > 1
+                self.assertEqual(repeated, forgets, rig.aws.volumes_made)
+                used = next(iter(rig.aws.volumes.values()))
+                self.assertTrue(used["instance"], "the one that is used stays")
+                rig.ok("stop", job)
+                rig.ok("cloud", "rm", cloud)
+                poll(lambda: not rig.aws.volumes, "nothing is left", 90)
+
     def test_a_refused_order_leaves_no_disk(self):
         rig = self.rig
         zones = rig.aws.zones["us-east-1"]

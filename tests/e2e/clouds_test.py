@@ -7,6 +7,7 @@ import subprocess
 import time
 import unittest
 
+from aws_policy import Policy
 from aws_server import ACCOUNT, KEY, SECRET, AwsServer
 from booted import Machines
 from rig import Rig, poll
@@ -21,6 +22,7 @@ class CloudRig(Rig):
             boots=boots, machines=Machines(os.path.join(self.root, "instances"), self.data)
         )
         self.aws.zones = regions or self.aws.zones
+        self.aws.policies = {KEY: Policy("aws-policy.json")}  # the shipped one, in every test
         self.environment.update(
             AWS_ACCESS_KEY_ID=KEY,
             AWS_SECRET_ACCESS_KEY=SECRET,
@@ -233,8 +235,10 @@ class Adding(unittest.TestCase):
         self.assertIn("compute.instances.create", rig.ok("cloud", "policy", "gcp").text)
         self.assertIn("virtualMachines/write", rig.ok("cloud", "policy", "azure").text)
         self.assertEqual(rig.cli("cloud", "policy", "lambda").code, 2)
-        for cloud in ("aws", "gcp", "azure"):
-            self.assertIn("billow up --listen", rig.ok("cloud", "head", cloud).text)
+        for words in (("aws", "--show"), ("gcp",), ("azure",)):
+            self.assertIn("billow up --listen", rig.ok("cloud", "head", *words).text)
+        self.assertIn("ec2:AllocateAddress", rig.ok("cloud", "policy", "aws", "--head").text)
+        self.assertEqual(rig.cli("cloud", "head", "gcp", "--yes").code, 2)
 
     def test_the_provider_files_are_listed_and_right(self):
         listed = self.rig.json("cloud", "providers")["providers"]
@@ -350,6 +354,39 @@ class Disks(unittest.TestCase):
             rig.ok("stop", first)
             self.assertEqual(rig.cli("wait", second, timeout=60).code, 0)
             self.assertEqual(rig.job(second)["disk_mib"], most)
+        finally:
+            rig.close()
+
+
+class Rights(unittest.TestCase):
+    """Every test of this file has exactly the rights of the shipped policy: one that is missing fails them."""
+
+    def test_the_policy_allows_nothing_that_nobody_needs(self):
+        rig = CloudRig(boots=False)
+        try:
+            policy = rig.aws.policies[KEY]
+            reserved = {
+                "capacityReservationId": "cr-1",
+                "instanceType": "g6.xlarge",
+                "availabilityZone": "us-east-1b",
+                "availableInstanceCount": 1,
+            }
+            rig.aws.DescribeCapacityReservations = lambda *_: {"capacityReservationSet": [reserved]}
+            added = rig.add("--cache", "20GB", "--spot", max_machines=8).text
+            self.assertIn("problems  none", added)
+            poll(rig.offers, "offers", 60)
+            spot = rig.submit("--gpus", 1, "--spot", "--zone", "us-east-1a", "--", "true")
+            poll(lambda: any(m["spot"] for m in rig.aws.alive()), "a spot machine", 60)
+            one = rig.submit("--gpus", 1, "--zone", "us-east-1b", "--disk", "300GB", "--", "true")
+            poll(lambda: any(v["instance"] for v in rig.aws.volumes.values()), "a cache", 60)
+            gang = rig.submit("--gpus", 1, "--nodes", 2, "--", "true")
+            poll(lambda: rig.aws.placement_groups, "a gang", 60)
+            rig.ok("cloud", "sweep", "--yes", timeout=60)
+            for job in (one, gang, spot):
+                rig.ok("stop", job)
+            rig.ok("cloud", "rm", "aws")
+            poll(lambda: not rig.aws.alive() and not rig.aws.volumes, "everything ended", 120)
+            self.assertEqual(policy.surplus(), set())
         finally:
             rig.close()
 

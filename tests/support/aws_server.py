@@ -58,13 +58,18 @@ class AwsServer:
         self.instances = {}  # id -> dict
         self.secrets = {}  # name -> text, or bytes
         self.tokens = {}  # (region, zone, token) -> (hash of the request, ids)
-        self.groups = {}
+        self.groups = {}  # region -> name -> id
+        self.group_facts = {}  # id -> {"tags", "rules": {(port, network)}}
+        self.free_addresses = []  # public addresses that can be allocated
+        self.addresses = {}  # allocation -> dict: fixed addresses
+        self.allocations = 0
         self.placement_groups = set()
         self.raw = collections.deque(maxlen=200)  # the last requests as they came
         self.requests = []  # (service, region, action, parameters)
         self.capacity = {}  # zone -> error code, or (code, status, message)
-        self.types = {"g6.xlarge", "p5.48xlarge"}
+        self.types = {"g6.xlarge", "p5.48xlarge", "t3.small", "t4g.small"}
         self.denied = set()  # actions that the credentials may not call
+        self.policies = {}  # key -> Policy (aws_policy): what its owner may do; none: everything
         self.quota = 1000.0
         self.invisible_looks = 0  # a new instance is missing from this many lists
         self.dies_after_accept = {}  # zone -> stateReason
@@ -77,6 +82,9 @@ class AwsServer:
         self.created = 0  # instances ever made
         self.volumes = {}  # id -> dict: cache disks
         self.volume_tokens = {}  # (region, token) -> id
+        self.forgets_volume_tokens = False  # a repeated order makes a second disk
+        self.invisible_disk_looks = 0  # as invisible_looks, of disks
+        self.loses = []  # actions whose next answer is lost after the act
         self.volumes_made = 0
         self.made_for = {}  # machine -> how many times instances were made for it
         self.mistakes = []  # requests that a correct client never sends
@@ -169,7 +177,23 @@ class AwsServer:
         right = hmac.new(secret, text.encode(), hashlib.sha256).hexdigest()
         if not hmac.compare_digest(right, fields["Signature"]):
             raise Refused(403, "SignatureDoesNotMatch")
-        return service, region
+        return key, service, region
+
+    def permit(self, key, service, action, parameters):
+        policy = self.policies.get(key)
+        with self.lock:
+            missing = policy and policy.missing(self, service, action, parameters)
+        if missing or action in self.denied:
+            raise Refused(403, "UnauthorizedOperation", f"not authorized: {missing or action}")
+
+    def tags_of(self, kind, name):
+        things = {
+            "instance": self.instances,
+            "volume": self.volumes,
+            "security-group": self.group_facts,
+            "elastic-ip": self.addresses,
+        }
+        return things[kind].get(name, {}).get("tags", {})
 
     # ---- requests
     def answer(self, headers, path, body):
@@ -183,11 +207,12 @@ class AwsServer:
                         "body": body.decode(),
                     }
                 )
-            service, region = self.verify(headers, path, body)
+            key, service, region = self.verify(headers, path, body)
             if service == "secretsmanager":
                 return self.secret_call(region, headers["X-Amz-Target"], json.loads(body))
             if service in ("ssm", "servicequotas"):
                 target = headers["X-Amz-Target"].split(".")[-1]
+                self.permit(key, service, target, json.loads(body))
                 return (
                     200,
                     "application/x-amz-json-1.1",
@@ -200,8 +225,7 @@ class AwsServer:
                 raise Refused(400, "InvalidParameterValue", "Version")
             with self.lock:
                 self.requests.append((service, region, action, parameters))
-            if action in self.denied:
-                raise Refused(403, "UnauthorizedOperation", "You are not authorized.")
+            self.permit(key, service, action, parameters)
             if parameters.get("DryRun") == "true":
                 raise Refused(412, "DryRunOperation", "Request would have succeeded.")
             self.keep_limits(region, action)
@@ -213,6 +237,9 @@ class AwsServer:
             result = getattr(self, action)(region, parameters)
             if fault == "twice":  # a proxy delivered the same bytes once more
                 result = getattr(self, action)(region, parameters)
+            if action in self.loses:
+                self.loses.remove(action)
+                fault = "lost"
             if fault == "lost":
                 raise Lost()
             root = f"{action}Response"
@@ -295,6 +322,27 @@ class AwsServer:
             out.append(parameters[f"{prefix}.{len(out) + 1}"])
         return out
 
+    @staticmethod
+    def tags_in(p):
+        tags, n = {}, 1
+        while f"TagSpecification.1.Tag.{n}.Key" in p:
+            tags[p[f"TagSpecification.1.Tag.{n}.Key"]] = p[f"TagSpecification.1.Tag.{n}.Value"]
+            n += 1
+        return tags
+
+    @staticmethod
+    def matches(tags, wanted):
+        """Whether something with these tags passes the filters that are about tags."""
+        return all(
+            tags.get(name[4:]) in values
+            for name, values in wanted.items()
+            if name.startswith("tag:")
+        ) and all(key in tags for key in wanted.get("tag-key", []))
+
+    @staticmethod
+    def tag_set(tags):
+        return [{"key": k, "value": v} for k, v in tags.items()]
+
     def filters(self, parameters):
         out, n = {}, 1
         while f"Filter.{n}.Name" in parameters:
@@ -334,11 +382,7 @@ class AwsServer:
                     no if isinstance(no, tuple) else (no, 500, f"{no} in {zone}")
                 )
                 raise Refused(status, code, message)
-            tags = {}
-            n = 1
-            while f"TagSpecification.1.Tag.{n}.Key" in p:
-                tags[p[f"TagSpecification.1.Tag.{n}.Key"]] = p[f"TagSpecification.1.Tag.{n}.Value"]
-                n += 1
+            tags = self.tags_in(p)
             ids = []
             for index in range(count):
                 self.created += 1
@@ -349,6 +393,7 @@ class AwsServer:
                     "type": p["InstanceType"],
                     "spot": p.get("InstanceMarketOptions.MarketType") == "spot",
                     "tags": tags,
+                    "group": p["NetworkInterface.1.SecurityGroupId.1"],
                     "index": index,
                     "state": "pending",
                     "reason": "",
@@ -360,7 +405,7 @@ class AwsServer:
                 }
                 self.instances[one["id"]] = one
                 ids.append(one["id"])
-            machine = tags["billow:machine"]
+            machine = tags.get("billow:machine", "head")
             self.made_for[machine] = self.made_for.get(machine, 0) + 1
             self.tokens[token] = (asked, ids)
         for i in ids:
@@ -399,8 +444,7 @@ class AwsServer:
         if p["ImageId"] != f"ami-{region}":
             raise Refused(400, "InvalidAMIID.NotFound")
 
-    @staticmethod
-    def row(one):
+    def row(self, one):
         return {
             "instanceId": one["id"],
             "instanceType": one["type"],
@@ -414,7 +458,7 @@ class AwsServer:
                 if one["ended"]
                 else None
             ),
-            "tagSet": [{"key": k, "value": v} for k, v in one["tags"].items()],
+            "tagSet": self.tag_set(one["tags"]),
         }
 
     def DescribeInstances(self, region, p):
@@ -426,11 +470,7 @@ class AwsServer:
                     continue
                 if one["ended"] and time.time() - one["ended"] > TERMINATED_KEPT_S:
                     continue
-                if any(
-                    one["tags"].get(name[4:]) not in values
-                    for name, values in wanted.items()
-                    if name.startswith("tag:")
-                ):
+                if not self.matches(one["tags"], wanted):
                     continue
                 if one["looks"] > 0 and "NextToken" not in p:
                     one["looks"] -= 1
@@ -469,14 +509,11 @@ class AwsServer:
     def CreateVolume(self, region, p):
         with self.lock:
             token = (region, p["ClientToken"])
-            if token in self.volume_tokens:
+            if token in self.volume_tokens and not self.forgets_volume_tokens:
                 return {"volumeId": self.volume_tokens[token]}
             if p["AvailabilityZone"] not in self.zones.get(region, []):
                 raise Refused(400, "InvalidZone.NotFound")
-            tags, n = {}, 1
-            while f"TagSpecification.1.Tag.{n}.Key" in p:
-                tags[p[f"TagSpecification.1.Tag.{n}.Key"]] = p[f"TagSpecification.1.Tag.{n}.Value"]
-                n += 1
+            tags = self.tags_in(p)
             if p["TagSpecification.1.ResourceType"] != "volume" or p["VolumeType"] != "gp3":
                 self.mistakes.append("a volume without tags")
             self.volumes_made += 1
@@ -488,6 +525,7 @@ class AwsServer:
                 "tags": tags,
                 "instance": "",
                 "made": int(time.time()),
+                "looks": self.invisible_disk_looks,
             }
             self.volumes[one["id"]] = one
             self.volume_tokens[token] = one["id"]
@@ -498,13 +536,10 @@ class AwsServer:
         rows = []
         with self.lock:
             for one in self.volumes.values():
-                if one["region"] != region or any(
-                    one["tags"].get(name[4:]) not in values
-                    for name, values in wanted.items()
-                    if name.startswith("tag:")
-                ):
+                if one["region"] != region or not self.matches(one["tags"], wanted):
                     continue
-                if not all(key in one["tags"] for key in wanted.get("tag-key", [])):
+                if one["looks"] > 0:
+                    one["looks"] -= "NextToken" not in p
                     continue
                 rows.append(
                     {
@@ -514,7 +549,7 @@ class AwsServer:
                         "createTime": time.strftime(
                             "%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(one["made"])
                         ),
-                        "tagSet": [{"key": k, "value": v} for k, v in one["tags"].items()],
+                        "tagSet": self.tag_set(one["tags"]),
                     }
                 )
             return self.paged(rows, p, "volumeSet")
@@ -558,9 +593,20 @@ class AwsServer:
         return self.paged(rows, p, "subnetSet")
 
     def DescribeSecurityGroups(self, region, p):
-        name = self.filters(p).get("group-name", [""])[0]
-        found = self.groups.get(region, {}).get(name)
-        return {"securityGroupInfo": [{"groupId": found, "groupName": name}] if found else []}
+        wanted, rows = self.filters(p), []
+        for name, found in self.groups.get(region, {}).items():
+            facts = self.group_facts[found]
+            if name not in wanted.get("group-name", [name]):
+                continue
+            if not self.matches(facts["tags"], wanted):
+                continue
+            rules = [
+                {"fromPort": port, "toPort": port, "ipRanges": [{"cidrIp": network}]}
+                for port, network in sorted(facts["rules"])
+            ]
+            row = {"groupId": found, "groupName": name, "ipPermissions": rules}
+            rows.append({**row, "tagSet": self.tag_set(facts["tags"])})
+        return self.paged(rows, p, "securityGroupInfo")
 
     def CreatePlacementGroup(self, region, p):
         with self.lock:
@@ -578,13 +624,81 @@ class AwsServer:
             groups = self.groups.setdefault(region, {})
             if p["GroupName"] in groups:
                 raise Refused(400, "InvalidGroup.Duplicate")
-            groups[p["GroupName"]] = f"sg-{region}-{len(groups)}"
-            return {"groupId": groups[p["GroupName"]]}
+            made = f"sg-{region}-{len(self.group_facts)}"
+            groups[p["GroupName"]] = made
+            self.group_facts[made] = {"tags": self.tags_in(p), "rules": set()}
+            return {"groupId": made}
 
     def AuthorizeSecurityGroupIngress(self, region, p):
-        if p.get("IpPermissions.1.IpRanges.1.CidrIp"):
-            self.mistakes.append("a port is open to the world")
+        """Only the head's port may be open, and only to networks that somebody has named."""
+        network = p.get("IpPermissions.1.IpRanges.1.CidrIp")
+        if network:
+            facts = self.group_facts[p["GroupId"]]
+            if "billow:head" not in facts["tags"] or p["IpPermissions.1.FromPort"] != "7070":
+                self.mistakes.append("a port is open to the world")
+            if p["IpPermissions.1.FromPort"] != p["IpPermissions.1.ToPort"]:
+                self.mistakes.append("several ports are open")
+            if (7070, network) in facts["rules"]:
+                raise Refused(400, "InvalidPermission.Duplicate")
+            facts["rules"].add((7070, network))
         return {"return": "true"}
+
+    def RevokeSecurityGroupIngress(self, region, p):
+        rule = (7070, p["IpPermissions.1.IpRanges.1.CidrIp"])
+        if rule not in self.group_facts[p["GroupId"]]["rules"]:
+            raise Refused(400, "InvalidPermission.NotFound")
+        self.group_facts[p["GroupId"]]["rules"].discard(rule)
+        return {"return": "true"}
+
+    def DeleteSecurityGroup(self, region, p):
+        with self.lock:
+            groups = self.groups.get(region, {})
+            name = next((n for n, i in groups.items() if i == p["GroupId"]), None)
+            if not name:
+                raise Refused(400, "InvalidGroup.NotFound")
+            if any(one.get("group") == p["GroupId"] for one in self.alive()):
+                raise Refused(400, "DependencyViolation", "resource has a dependent object")
+            del groups[name]
+            return {"return": "true"}
+
+    # ---- fixed addresses: EC2 has no client token for them
+    def AllocateAddress(self, region, p):
+        with self.lock:
+            if not self.free_addresses:
+                raise Refused(400, "AddressLimitExceeded", "Too many addresses allocated")
+            ip = self.free_addresses.pop(0)
+            self.allocations += 1
+            one = {"id": f"eipalloc-{self.allocations}", "ip": ip, "region": region}
+            self.addresses[one["id"]] = {**one, "tags": self.tags_in(p), "instance": ""}
+            return {"publicIp": ip, "allocationId": one["id"], "domain": "vpc"}
+
+    def DescribeAddresses(self, region, p):
+        wanted = self.filters(p)
+        rows = [
+            {"publicIp": a["ip"], "allocationId": a["id"], "tagSet": self.tag_set(a["tags"])}
+            for a in self.addresses.values()
+            if a["region"] == region and self.matches(a["tags"], wanted)
+        ]
+        return {"addressesSet": rows}
+
+    def AssociateAddress(self, region, p):
+        with self.lock:
+            if self.instances[p["InstanceId"]]["state"] != "running":
+                raise Refused(400, "InvalidInstanceID", "the instance is not running")
+            self.addresses[p["AllocationId"]]["instance"] = p["InstanceId"]
+            return {"associationId": "eipassoc-1"}
+
+    def ReleaseAddress(self, region, p):
+        with self.lock:
+            one = self.addresses.get(p["AllocationId"])
+            if not one:
+                raise Refused(400, "InvalidAllocationID.NotFound")
+            used = self.instances.get(one["instance"])
+            if used and used["state"] != "terminated":
+                raise Refused(400, "InvalidIPAddress.InUse")
+            del self.addresses[one["id"]]
+            self.free_addresses.append(one["ip"])
+            return {"return": "true"}
 
     def DescribeImages(self, region, p):
         return {"imagesSet": [{"imageId": p.get("ImageId.1", ""), "rootDeviceName": "/dev/sda1"}]}

@@ -19,7 +19,7 @@ class Machines:
             "BILLOW_SIM": "",
         }
         self.homes = {}
-        self.disks = {}  # machine → (device, where it is mounted)
+        self.disks = {}  # machine → device
 
     def start(self, name, script, rank=0):
         """Power on. Returns the machine's directory; the file `off` in it says that it ended itself."""
@@ -62,16 +62,16 @@ class Machines:
         device = subprocess.run(
             ["losetup", "--find", "--show", image], check=True, capture_output=True, text=True
         ).stdout.strip()
-        self.disks[name] = (device, os.path.join(home, "var/cache/billow"))
+        self.disks[name] = device
         os.makedirs(os.path.join(home, "dev/disk/by-id"), exist_ok=True)
         number = volume.replace("-", "")
         link = f"dev/disk/by-id/nvme-Amazon_Elastic_Block_Store_{number}"
         os.symlink(device, os.path.join(home, link))
 
     def unplug(self, name):
-        device, mounted = self.disks.pop(name, (None, None))
+        device = self.disks.pop(name, None)
         if device:
-            subprocess.run(["umount", "-l", mounted], check=False, capture_output=True)
+            subprocess.run(["umount", "-l", device], check=False, capture_output=True)
             subprocess.run(["losetup", "-d", device], check=False, capture_output=True)
 
     def drop_disk(self, volume):

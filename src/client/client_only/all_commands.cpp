@@ -21,5 +21,9 @@ int check_provider_files(const Parsed&) {
   return report({Code::unsupported, "this program is a client and knows no provider files",
                  "run billow cloud providers --check where the head is installed"});
 }
+int move_head_to_aws(const Parsed&) {
+  return report({Code::unsupported, "this program is a client and cannot become a head",
+                 "run it where the head is installed, or see billow cloud head aws --show"});
+}
 
 }  // namespace billow::client

@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "base/text.h"
+#include "client/fleet/cloud_kinds.h"
 #include "client/fleet/pool_options.h"
 #include "client/frame/commands.h"
 #include "client/frame/console.h"
@@ -18,11 +19,23 @@
 #include "core/wire/codec.h"
 #include "net/address.h"
 
+std::string_view billow_embedded_aws_head_policy();
 std::string_view billow_embedded_aws_policy();
 std::string_view billow_embedded_azure_policy();
 std::string_view billow_embedded_gcp_policy();
 
 namespace billow::client {
+
+std::string kind_of_cloud(const std::string& cloud) {
+  if (cloud == "aws")
+    return "ec2";
+  if (cloud == "gcp")
+    return "gce";
+  if (cloud == "azure")
+    return "azure";
+  return "rest";
+}
+
 namespace {
 
 constexpr OptionSpec cloud_add_options[] = {
@@ -64,17 +77,6 @@ constexpr OptionSpec price_options[] = {
     {"limit", 0, "N", "show at most this many offers (default 20)"},
 };
 
-// The kind of pool behind a cloud's name.
-std::string kind_of(const std::string& cloud) {
-  if (cloud == "aws")
-    return "ec2";
-  if (cloud == "gcp")
-    return "gce";
-  if (cloud == "azure")
-    return "azure";
-  return "rest";
-}
-
 std::string own_region(const std::string& cloud) {
   if (cloud != "aws")
     return {};
@@ -86,7 +88,7 @@ std::string own_region(const std::string& cloud) {
 
 // Keys reach the head in the request and are sealed there; they are never an argument.
 Result<std::string> api_key(const Parsed& p, const std::string& cloud) {
-  if (p.get("key-file") == "-" || (!p.has("key-file") && kind_of(cloud) == "rest")) {
+  if (p.get("key-file") == "-" || (!p.has("key-file") && kind_of_cloud(cloud) == "rest")) {
     auto key = secret_from_stdin("API key");
     if (!key)
       key.error().hint = fmt::format(
@@ -120,7 +122,7 @@ Status read_network(const Parsed& p, Pool& pool) {
 Result<Pool> read_cloud(const Parsed& p) {
   const std::string cloud = lower(p.operands[0]);
   Pool pool;
-  pool.kind = kind_of(cloud);
+  pool.kind = kind_of_cloud(cloud);
   pool.name = p.get("name", cloud);
   pool.labels["cloud"] = cloud;
   pool.machines_max =
@@ -177,7 +179,7 @@ void warn_of_local_head(const Client& client, const Pool& pool) {
 
 // Says so before a key is asked for. A file in the head's folder `providers` may have any name.
 Status check_provider(Client& client, const Parsed& p, const std::string& cloud) {
-  if (kind_of(cloud) != "rest" || p.has("key-file"))
+  if (kind_of_cloud(cloud) != "rest" || p.has("key-file"))
     return {};
   const Json answer = BILLOW_TRY(client.get("/v1/providers"));
   std::vector<std::string> known = {"aws", "gcp", "azure"};
@@ -412,15 +414,23 @@ int cloud_rm(const Parsed& p) {
   return remove_pool(p, "cloud");
 }
 
+constexpr OptionSpec policy_options[] = {
+    {"head", 0, nullptr, "aws: the policy of the person who runs `billow cloud head aws`"},
+};
+
 int cloud_policy(const Parsed& p) {
   const auto cloud = one_operand(p, "cloud policy", "cloud");
   if (!cloud)
     return report_usage(cloud.error());
-  const std::string kind = kind_of(lower(*cloud));
+  const std::string kind = kind_of_cloud(lower(*cloud));
   if (kind == "rest")
     return report_usage({Code::invalid, fmt::format("{} has no policies", *cloud),
                          "use aws, gcp or azure; other providers have API keys"});
-  print(kind == "ec2"   ? billow_embedded_aws_policy()
+  if (p.has("head") && kind != "ec2")
+    return report_usage({Code::invalid, "--head is for aws",
+                         fmt::format("billow cloud head {} shows the rights it needs", *cloud)});
+  print(p.has("head")   ? billow_embedded_aws_head_policy()
+        : kind == "ec2" ? billow_embedded_aws_policy()
         : kind == "gce" ? billow_embedded_gcp_policy()
                         : billow_embedded_azure_policy());
   return 0;
@@ -465,40 +475,6 @@ int cloud_providers(const Parsed& p) {
   return wrong ? 1 : 0;
 }
 
-// Machines must reach the head, and a laptop behind a router cannot be reached.
-int cloud_head(const Parsed& p) {
-  const auto cloud = one_operand(p, "cloud head", "cloud");
-  if (!cloud)
-    return report_usage(cloud.error());
-  const std::string kind = kind_of(lower(*cloud));
-  if (kind == "rest")
-    return report_usage({Code::invalid,
-                         fmt::format("{} rents no small machines for a head", *cloud),
-                         "use aws, gcp or azure, or any server with a public address"});
-  const bool aws = kind == "ec2", google = kind == "gce";
-  print(fmt::format(
-      "Run the head on a small machine of {0}, where rented machines can reach it:\n\n"
-      "1. Create the rights for it: billow cloud policy {0} > policy, and attach them to {1}.\n"
-      "2. Start a machine with Linux and these rights, at least 2 GB of memory and a fixed\n"
-      "   address, for example {2}. Open TCP port 7070 to your own address and to your machines.\n"
-      "3. Copy billow there, and the head's data if you have any:\n"
-      "     billow store backup head.backup && scp head.backup HOST:\n"
-      "     ssh HOST billow store restore head.backup\n"
-      "4. On that machine: billow up --listen 0.0.0.0:7070 --tls --no-agent\n"
-      "                    billow cloud add {0}{3}\n"
-      "                    billow token create laptop\n"
-      "5. Here: billow login https://HOST:7070, and paste the token.\n",
-      lower(*cloud),
-      aws      ? "an instance profile"
-      : google ? "a service account"
-               : "a managed identity",
-      aws      ? "t4g.small with an Elastic IP"
-      : google ? "e2-small with a static address"
-               : "Standard_B1ms with a static address",
-      google ? "" : " --region REGION"));
-  return 0;
-}
-
 constexpr const char* group = "machines";
 
 // Commands about accounts, rights and files; those about machines are below.
@@ -508,6 +484,7 @@ void add_account_commands(CommandTable& table) {
                    .example = "billow cloud policy aws > policy.json",
                    .run = cloud_policy,
                    .usage = "aws|gcp|azure",
+                   .options = {policy_options},
                    .operands = Operands::some,
                    .group = group,
                    .talks_to_head = false,
@@ -521,15 +498,6 @@ void add_account_commands(CommandTable& table) {
                    .options = {provider_options},
                    .operands = Operands::some,
                    .group = group});
-  table.push_back({.name = "cloud head",
-                   .summary = "show how to run the head on a small machine of a cloud",
-                   .example = "billow cloud head aws",
-                   .run = cloud_head,
-                   .usage = "aws|gcp|azure",
-                   .operands = Operands::some,
-                   .group = group,
-                   .talks_to_head = false,
-                   .prints_json = false});
 }
 
 }  // namespace
@@ -584,6 +552,7 @@ void add_cloud_commands(CommandTable& table) {
                    .operands = Operands::some,
                    .group = group});
   add_account_commands(table);
+  add_cloud_head_command(table);
 }
 
 }  // namespace billow::client

@@ -75,6 +75,8 @@ std::string rights_page();
 Status machine_has_gpus();
 // `cloud providers --check`: reads provider files on this machine. A client alone cannot.
 int check_provider_files(const Parsed& parsed);
+// `cloud head aws`: moves the head of this machine to a small instance. A client alone cannot.
+int move_head_to_aws(const Parsed& parsed);
 // The name of the server's command these words begin with, whether this program has it or not;
 // empty where they are none.
 std::string server_command(const std::vector<std::string>& words);

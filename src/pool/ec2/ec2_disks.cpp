@@ -3,6 +3,9 @@
 // not in the request that creates one.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <tuple>
+
 #include "base/crypto.h"
 #include "pool/ec2/ec2_pool.h"
 
@@ -30,6 +33,23 @@ MachineSighting disk_sighting(const net::XmlElement& volume,
 }
 
 }  // namespace
+
+// The one in use stays, else the oldest.
+void name_surplus(std::vector<MachineSighting>& disks) {
+  const auto rank = [](const MachineSighting& disk) {
+    return std::tuple(!disk.attached, disk.billed_from, disk.external);
+  };
+  std::ranges::sort(disks, [&](const MachineSighting& a, const MachineSighting& b) {
+    return a.name != b.name ? a.name < b.name : rank(a) < rank(b);
+  });
+  std::string kept;
+  for (MachineSighting& disk : disks) {
+    if (disk.name == kept)
+      disk.name += "-surplus-" + volume_of(disk);
+    else
+      kept = disk.name;
+  }
+}
 
 Parameters create_volume(const DiskOrder& order) {
   return {{"AvailabilityZone", order.zone},
@@ -68,20 +88,27 @@ Answer<void> Ec2Pool::list_disks(const std::string& region, std::vector<MachineS
   add_filter(look, "tag:billow:installation", {options_.installation});
   add_filter(look, "tag:billow:pool", {settings_.name});
   add_filter(look, "tag-key", {"billow:cache"});
-  return wire_.pages(region, "DescribeVolumes", look, [&](const net::XmlElement& page) {
-    const net::XmlElement* volumes = page.child("volumeSet");
-    if (!volumes)
-      return;
-    for (const net::XmlElement& volume : volumes->children) {
-      std::string name;
-      if (const net::XmlElement* tags = volume.child("tagSet"))
-        for (const net::XmlElement& tag : tags->children)
-          if (tag.child_text("key") == "billow:cache")
-            name = tag.child_text("value");
-      if (is_cache_of(name, settings_.name) && volume.child_text("status") != "deleted")
-        out.push_back(disk_sighting(volume, region, std::move(name)));
-    }
-  });
+  std::vector<MachineSighting> disks;
+  const auto listed =
+      wire_.pages(region, "DescribeVolumes", look, [&](const net::XmlElement& page) {
+        const net::XmlElement* volumes = page.child("volumeSet");
+        if (!volumes)
+          return;
+        for (const net::XmlElement& volume : volumes->children) {
+          std::string name;
+          if (const net::XmlElement* tags = volume.child("tagSet"))
+            for (const net::XmlElement& tag : tags->children)
+              if (tag.child_text("key") == "billow:cache")
+                name = tag.child_text("value");
+          if (is_cache_of(name, settings_.name) && volume.child_text("status") != "deleted")
+            disks.push_back(disk_sighting(volume, region, std::move(name)));
+        }
+      });
+  if (!listed)
+    return listed;
+  name_surplus(disks);
+  std::ranges::move(disks, std::back_inserter(out));
+  return {};
 }
 
 Status Ec2Pool::release_disk(const MachineSighting& disk) {
