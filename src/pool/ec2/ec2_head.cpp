@@ -178,6 +178,9 @@ Result<std::vector<HeadParts>> HeadMachine::find() {
   }
   std::vector<HeadParts> out;
   for (auto& [installation, parts] : heads) {
+    // What is found may be ended, so a server that ignores filters must not decide.
+    if (!settings_.installation.empty() && installation != settings_.installation)
+      continue;
     parts.installation = installation;
     out.push_back(std::move(parts));
   }
