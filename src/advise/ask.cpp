@@ -183,7 +183,7 @@ Result<Request> serving_request(const Json& q, const AskContext& context) {
   if (BILLOW_TRY(flag(q, "mine"))) {
     r.fleet = context.fleet;
     if (r.fleet.empty())
-      return fail(Code::infeasible, "this Billow has no GPUs",
+      return fail(Code::infeasible, "this installation has no GPUs",
                   "omit \"mine\" to choose among rented GPUs");
   }
   r.now = context.now;

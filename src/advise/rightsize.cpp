@@ -162,7 +162,8 @@ void sort_options(std::vector<SizeOption>& options) {
 
 std::string verdict_of(const RightSize& s, double held_mib) {
   if (!s.best)
-    return "no smaller GPU of this Billow holds it without slowing it down; keep what it ran on";
+    return "no smaller GPU of this installation holds it without slowing it down; keep what it ran "
+           "on";
   if (s.best->memory_mib >= held_mib * 0.99 && s.best->ours)
     return fmt::format("{} is the right size: less would be too small or slower", s.best->what);
   return fmt::format("{} is enough: it holds the peak with headroom and should be as fast",

@@ -235,7 +235,7 @@ Result<ImageManifest> decode_manifest(std::string_view bytes) {
   const std::string raw =
       BILLOW_TRY(expanded(bytes, image_manifest_bytes_max, image_manifest_name));
   if (!raw.starts_with(magic))
-    return refuse(image_manifest_name, "has a version that this Billow does not know");
+    return refuse(image_manifest_name, "has a version that this program does not know");
   Reader r{std::string_view(raw).substr(magic.size())};
   ImageManifest m;
   read_settings(r, m);

@@ -514,7 +514,7 @@ void Head::shutdown(bool stop_jobs) {
   const auto running = state().count.find(JobState::running);
   const bool go_on = !stop_jobs && running != state().count.end() && running->second > 0;
   log_info("shutting down{}", stop_jobs ? "; all jobs are being stopped"
-                              : go_on   ? "; running jobs go on"
+                              : go_on   ? "; running jobs continue"
                                         : "");
   gateways_->leave();  // first, or it would ask for new replicas in place of those that end
   every(milliseconds(20), [this] {

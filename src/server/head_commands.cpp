@@ -384,7 +384,7 @@ Result<std::string> start_head_apart(head::HeadOptions options, const Parsed& pa
   BILLOW_TRY(process::spawn(request));
   ready.write.reset();
   const OnInterrupt left(
-      fmt::format("Billow goes on starting in the background; stop it with `{}`", stop));
+      fmt::format("Billow is still starting in the background; stop it with `{}`", stop));
   std::string said;
   char buffer[4096];
   for (ssize_t n; (n = ::read(ready.read.get(), buffer, sizeof buffer)) > 0;)

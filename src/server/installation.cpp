@@ -39,7 +39,7 @@ Result<Installation> this_installation(std::string_view command) {
   out.prefix = bin.substr(0, bin.rfind('/'));
   const auto list = read_file(out.prefix + "/share/billow/installed", list_bytes_max);
   if (!list && out.prefix == "/usr" && file_exists("/var/lib/dpkg/info/billow.list"))
-    return fail(Code::conflict, "this Billow was installed as a Debian package",
+    return fail(Code::conflict, "this program was installed as a Debian package",
                 command == "upgrade"
                     ? "sudo apt install ./billow_VERSION_ARCH.deb"
                     : "sudo apt remove billow; `apt purge billow` removes /var/lib/billow too");

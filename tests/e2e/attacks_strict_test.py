@@ -277,7 +277,7 @@ class Strict(unittest.TestCase):
             (("--network", "project"), "does not exist yet"),
             (("--nodes", "2"), "a gang needs the network"),
             (("--gpus", "0.5"), "a slice of a GPU is shared"),
-            (("--suspendable", "yes"), "would leave the wall"),
+            (("--suspendable", "yes"), "would leave its isolation"),
             (("--checkpoint-dir", "/var/tmp"), "a directory of the node"),
             (("--output", "out=s3://bucket/x"), "without a network"),
             (("--seccomp", "/nonexistent"), "use default, strict, or a file"),

@@ -80,7 +80,7 @@ class Interrupts(unittest.TestCase):
         waits = self.screen("wait", "long")
         waits.expect("running")
         self.interrupt(
-            waits, rf"billow: no longer waiting; job {job} goes on \(`billow stop {job}`"
+            waits, rf"billow: no longer waiting; job {job} continues \(`billow stop {job}`"
         )
         self.assertEqual(self.rig.job(job)["state"], "running")
 
@@ -88,7 +88,7 @@ class Interrupts(unittest.TestCase):
         waits = self.screen("submit", "--wait", "--", "sh", "-c", "echo up; sleep 600")
         waits.expect("job 1 ")
         waits.expect("running")
-        self.interrupt(waits, "(no longer waiting|submitted); job 1 goes on")
+        self.interrupt(waits, "(no longer waiting|submitted); job 1 continues")
         self.assertFalse(self.rig.job(1)["final"])
         done = self.rig.cli("submit", "--wait", "--", "sh", "-c", "exit 7")
         self.assertEqual(done.code, 7, done)
@@ -98,20 +98,20 @@ class Interrupts(unittest.TestCase):
         job = self.running()
         follows = self.screen("logs", "-f", "long")
         follows.expect("up")
-        self.interrupt(follows, f"billow: no longer following; job {job} goes on")
+        self.interrupt(follows, f"billow: no longer following; job {job} continues")
         self.assertEqual(self.rig.job(job)["state"], "running")
 
     def test_attach(self):
         job = self.running()
         attached = self.screen("attach", "long")
         attached.expect("Ctrl-C detaches")
-        self.interrupt(attached, f"detached from job {job}, which keeps running", 0)
+        self.interrupt(attached, f"detached from job {job}, which continues", 0)
 
     def test_watch_and_top(self):
         job = self.running()
         watches = self.screen("watch", "long")
         watches.expect("running")
-        self.interrupt(watches, f"no longer watching; job {job} goes on", 0)
+        self.interrupt(watches, f"no longer watching; job {job} continues", 0)
         top = self.screen("top")
         top.expect("GPU")
         self.interrupt(top, ".", 0)
@@ -120,7 +120,7 @@ class Interrupts(unittest.TestCase):
         job = self.running()
         forwards = self.screen("port-forward", "long", "0:8888")
         forwards.expect("→")
-        self.interrupt(forwards, f"no longer forwarding; job {job} goes on", 0)
+        self.interrupt(forwards, f"no longer forwarding; job {job} continues", 0)
 
     def test_stop_asks_and_waits(self):
         job = self.running("--sync")
@@ -173,7 +173,7 @@ class Interrupts(unittest.TestCase):
         waits = self.screen("deploy", "slow", "--", "sleep", "600")
         waits.expect("slow")
         waits.expect("not healthy")
-        self.interrupt(waits, r"slow goes on starting \(`billow delete slow` would remove it\)")
+        self.interrupt(waits, r"slow is still starting \(`billow delete slow` would remove it\)")
         self.rig.ok("delete", "slow")
 
     # ---- files

@@ -144,7 +144,7 @@ class Reports(RigTest):
         self.assertFalse(invoice["final"])
         shown = self.rig.ok("invoice", "--project", "default")
         self.assertIn("4711", shown.text)
-        self.assertIn("simulated: nobody owes this money", shown.errors)
+        self.assertIn("simulated: nothing of this is charged", shown.errors)
         self.assertNotEqual(
             self.rig.cli("month", "close", invoice["month"]).code, 0
         )  # it is not over

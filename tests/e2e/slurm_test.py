@@ -130,7 +130,7 @@ class SlurmPool(unittest.TestCase):
         job = self.rig.submit("--gpus", 1, "--cpus", 64, "--", "true")
         poll(lambda: self.ordered() > before, "an allocation for it", 30)
         self.empty()
-        poll(lambda: "did not suit" in self.rig.ok("explain", job).text, "the reason", 30)
+        poll(lambda: "could not run it" in self.rig.ok("explain", job).text, "the reason", 30)
         self.assertEqual(self.ordered(), before + 1)
         self.rig.ok("stop", job)
 

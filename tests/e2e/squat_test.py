@@ -120,7 +120,7 @@ class Squat(EndpointTest):
             j
             for j in jobs
             if j["id"] > self.squatter
-            and "which it was given, is held by a process that is not its own" in json.dumps(j)
+            and "another process uses its port" in json.dumps(j)
         ]
 
     def only_mine(self):

@@ -74,10 +74,10 @@ export function Release({ e, act }: { e: Endpoint; act: Act }) {
       )}
       <p class="note">
         {plan.auto_rollback === 'off'
-          ? 'It is not ended by itself.'
+          ? 'Automatic rollback is off.'
           : plan.auto_rollback === 'errors'
-            ? 'It ends by itself if it has more errors than the revision that serves.'
-            : 'It ends by itself if it has more errors or is slower than the revision that serves.'}
+            ? 'It is rolled back automatically if it has more errors than the current revision.'
+            : 'It is rolled back automatically if it has more errors or is slower than the current revision.'}
       </p>
       {mayChange(e) && (
         <form class="inline" onSubmit={share}>
@@ -324,7 +324,7 @@ export function Calls({ e, act }: { e: Endpoint; act: Act }) {
                         onClick={() =>
                           confirm(
                             `Cancel ${c.method} ${c.path}?`,
-                            'The caller is told that the call was cancelled.',
+                            'The caller gets an error that the call was cancelled.',
                             'Cancel the call',
                             () =>
                               void act(

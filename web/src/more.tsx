@@ -20,7 +20,7 @@ export function More() {
               <h2 class="strong">{o.name}</h2>
               <p class="note">
                 {resources[o.path]?.lead ??
-                  'What you are told of, and where: mail, Slack, Discord, ntfy, this browser.'}
+                  'Which notifications you get, and where: mail, Slack, Discord, ntfy, this browser.'}
               </p>
             </a>
           ))}

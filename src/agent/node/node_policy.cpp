@@ -108,7 +108,7 @@ Result<std::string> read_owned(const std::string& file, const std::string& what)
   if (!S_ISREG(info.st_mode) || (info.st_uid != 0 && info.st_uid != ::geteuid()) ||
       (info.st_mode & (S_IWGRP | S_IWOTH)) != 0)
     return fail(Code::forbidden,
-                fmt::format("{} {} can be written by others than root", what, file),
+                fmt::format("{} {} is writable by users other than root", what, file),
                 fmt::format("chown root {0} && chmod 644 {0}", file));
   // The file that was looked at, whatever has the name now.
   return read_file(fmt::format("/dev/fd/{}", fd.get()), policy_bytes_max);

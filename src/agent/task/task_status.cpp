@@ -98,7 +98,7 @@ TaskStatus status_of(TaskId task, const sv::ExitRecord& r) {
     status.exit.message = "it held more GPU memory than its slice, allocated past the limit";
   if (static_cast<StopReason>(r.stop_reason) == StopReason::port_taken) {
     status.exit.port_taken = true;
-    status.exit.message = "the port it was given is held by a process that is not its own";
+    status.exit.message = "another process uses its port";
   }
   if (static_cast<StopReason>(r.stop_reason) == StopReason::disowned)
     status.exit.message = "the head does not know this task";

@@ -44,8 +44,7 @@ void Tasks::tell_port_taken(TaskStatus& status) {
   if (port != 0 && (status.exit.port_taken || (by_itself && ports_.was_taken(status.task)))) {
     const std::string how = by_itself ? fmt::format(" ({})", status.exit.text()) : "";
     status.exit.port_taken = true;
-    status.exit.message = fmt::format(
-        "port {}, which it was given, is held by a process that is not its own{}", port, how);
+    status.exit.message = fmt::format("another process uses its port {}{}", port, how);
   }
   ports_.remove(status.task);
 }

@@ -130,10 +130,9 @@ int audit_verify(const Parsed& parsed) {
     met = true;
     if (check.link() == anchor->link)
       return {};
-    return fail(Code::conflict,
-                fmt::format("record {} has another link than the anchor: the journal was written "
-                            "anew after the anchor was noted",
-                            anchor->seq));
+    return fail(Code::conflict, fmt::format("record {} does not match the anchor: the journal was "
+                                            "rewritten after the anchor was saved",
+                                            anchor->seq));
   };
   Status done;
   if (!parsed.operands.empty()) {

@@ -193,9 +193,10 @@ void add_secret_commands(CommandTable& table) {
                    .summary = "replace the key that secrets are encrypted with, while running",
                    .example = "billow secret rotate-key",
                    .run = secret_rotate_key,
-                   .details = "Every value has a data key of its own; the data keys are wrapped "
-                              "with the new key, and the old key leaves secrets.key two minutes "
-                              "later. If the head is killed meanwhile, it goes on when it starts.",
+                   .details =
+                       "Every value has a data key of its own; the data keys are wrapped "
+                       "with the new key, and the old key leaves secrets.key two minutes "
+                       "later. If the head is killed meanwhile, it continues when it starts.",
                    .group = people_group});
   table.push_back({.name = "secret rm",
                    .summary = "remove a secret; later jobs that use it fail to start",

@@ -55,7 +55,7 @@ constexpr OptionSpec offer_options[] = {
     {"gpu", 0, "NAME", "only this GPU, e.g. L40S"},
     {"any", 0, nullptr, "also marketplaces and consumer cards"},
     {"spot", 0, nullptr, "rank by spot price"},
-    {"mine", 0, nullptr, "choose among the GPUs of this Billow"},
+    {"mine", 0, nullptr, "choose among the GPUs of this installation"},
 };
 constexpr OptionSpec training_options[] = {
     {"train", 0, nullptr, "advise on training instead of serving"},
@@ -178,7 +178,7 @@ Result<std::vector<advise::FleetGpu>> own_gpus(const Parsed& parsed, const Catal
     return pass(listed.error(), "--mine");
   std::vector<advise::FleetGpu> fleet = std::move(*listed);
   if (fleet.empty())
-    return fail(Code::infeasible, "--mine: no node of this Billow has a GPU",
+    return fail(Code::infeasible, "--mine: no node of this installation has a GPU",
                 "omit --mine to choose among rented GPUs");
   return fleet;
 }

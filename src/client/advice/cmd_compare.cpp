@@ -20,7 +20,8 @@ namespace {
 
 constexpr OptionSpec compare_options[] = {
     {"gpu-types", 0, "A,B",
-     "types to run on; H100:0.5 is half a GPU, all is every type of this Billow, whole and half"},
+     "types to run on; H100:0.5 is half a GPU, all is every type of this installation, whole and "
+     "half"},
     {"steps", 0, "WORD", "word that marks a line of output as one unit of work (default: step)"},
     {"units", 0, "N", "units of work of the command, if its output does not show them"},
     {"show-output", 0, nullptr, "show the jobs' output"},
@@ -50,7 +51,7 @@ Result<std::vector<Contender>> contenders(const std::string& text, Client& clien
           std::find(have.begin(), have.end(), type) == have.end())
         have.push_back(type);
   if (have.empty())
-    return fail(Code::infeasible, "no node of this Billow has a GPU", "see `billow nodes`");
+    return fail(Code::infeasible, "no node of this installation has a GPU", "see `billow nodes`");
   std::vector<Contender> out;
   if (text == "all") {
     for (const std::string& type : have)
@@ -76,7 +77,7 @@ Result<std::vector<Contender>> contenders(const std::string& text, Client& clien
       return lower(type) == lower(c.type);
     });
     if (found == have.end())
-      return fail(Code::invalid, fmt::format("this Billow has no GPU of type {}", c.type),
+      return fail(Code::invalid, fmt::format("this installation has no GPU of type {}", c.type),
                   "it has " + join(have, ", "));
     c.type = *found;
     out.push_back(std::move(c));

@@ -69,7 +69,7 @@ Result<Demand> demand_of_head(const Parsed& parsed) {
   const bool of_type = std::ranges::any_of(
       used, [&](const advise::UsedSpan& span) { return span.gpu == demand.gpu; });
   demand.hourly_gpus = advise::demand_of_usage(used, of_type ? demand.gpu : "", now());
-  demand.source = "this Billow's own jobs" + (of_type ? " on " + demand.gpu : std::string{});
+  demand.source = "this installation's own jobs" + (of_type ? " on " + demand.gpu : std::string{});
   if (demand.gpu.empty())
     demand.gpu = gpu_default;
   if (demand.hourly_gpus.size() < advise::plan_hours_min)

@@ -161,10 +161,11 @@ void add_profile_commands(CommandTable& table) {
        .example = "billow profile --gpus 1 -- python train.py\nbillow profile 12 --for 60s",
        .run = cmd_profile,
        .usage = "JOB | [--] COMMAND [ARG…]",
-       .details = "Measures peak memory, SM and DRAM activity (or utilisation, if the GPU reports "
-                  "no more) and the time per step. The answer is the smallest slice, MIG instance "
-                  "or GPU of this Billow that holds the peak with 10 % headroom and does not slow "
-                  "the job down; GPUs to rent are listed beside it.",
+       .details =
+           "Measures peak memory, SM and DRAM activity (or utilisation, if the GPU reports "
+           "no more) and the time per step. The answer is the smallest slice, MIG instance "
+           "or GPU of this installation that holds the peak with 10 % headroom and does not slow "
+           "the job down; GPUs to rent are listed beside it.",
        .options = {job_options(), profile_options},
        .operands = Operands::command,
        .completes = Completes::job,

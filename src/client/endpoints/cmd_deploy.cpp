@@ -284,7 +284,7 @@ int await_revision(Client& client,
                    bool quiet,
                    bool promoted) {
   const OnInterrupt left(fmt::format(
-      "no longer waiting; {0} goes on starting (`billow delete {0}` would remove it)", name));
+      "no longer waiting; {0} is still starting (`billow delete {0}` would remove it)", name));
   std::optional<Progress> progress;
   if (!quiet && ::isatty(STDERR_FILENO))
     progress.emplace(name, ProgressUnit::things);

@@ -282,8 +282,8 @@ std::string waiting_note(Client& client,
 std::string goes_on(std::string_view what, const std::vector<std::string>& jobs) {
   const std::string named = join(jobs, " ");
   return fmt::format("{}; {} (`billow stop {}` would end {})", what,
-                     jobs.size() == 1 ? fmt::format("job {} goes on", named)
-                                      : fmt::format("the {} jobs go on", jobs.size()),
+                     jobs.size() == 1 ? fmt::format("job {} continues", named)
+                                      : fmt::format("the {} jobs continue", jobs.size()),
                      named, jobs.size() == 1 ? "it" : "them");
 }
 

@@ -252,7 +252,7 @@ Status show_sources(Client& client,
     }
     cutter.finish();
     if (bytes > merged_bytes_max) {
-      say("the logs are too large to be put in one order; they come in parts");
+      say("the logs are too large to merge by time; they are printed in blocks");
       flush();
     }
   }

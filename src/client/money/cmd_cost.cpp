@@ -18,7 +18,7 @@
 namespace billow::client {
 namespace {
 
-constexpr const char* simulated_money = "the GPUs are simulated: nobody owes this money";
+constexpr const char* simulated_money = "the GPUs are simulated: nothing of this is charged";
 
 constexpr OptionSpec window_options[] = {
     {"since", 0, "WHEN", "first day: 2026-11-01, 2026-11, or relative (7d) (default: this month)"},

@@ -113,8 +113,8 @@ Result<std::string> output_path(std::string_view value, std::string_view option)
   if (percent != std::string::npos && percent + 1 < path.size() &&
       std::string_view("AajJNnstux").find(path[percent + 1]) != std::string_view::npos)
     return fail(Code::invalid,
-                fmt::format("--{} {}: this keeps results of the working directory; it names no "
-                            "file for the job's output, as in Slurm",
+                fmt::format("--{} {}: this option keeps files of the working directory; unlike "
+                            "in Slurm, it does not name the log file",
                             option, value),
                 "`billow logs JOB` shows the output; to write a file, redirect it in the command");
   while (path.starts_with("./"))

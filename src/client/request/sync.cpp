@@ -399,8 +399,7 @@ Status sync_for_job(Client& client, const JobRequest& request, bool quiet, Envir
   if (!follows) {
     if (!request.outputs.empty() || !request.spec.surroundings.inputs.empty() ||
         !request.spec.surroundings.outputs.empty())
-      return fail(Code::invalid,
-                  "--input and --output need a working directory that follows the job",
+      return fail(Code::invalid, "--input and --output need a copied working directory",
                   "omit --no-sync");
     return {};
   }

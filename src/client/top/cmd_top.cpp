@@ -147,7 +147,7 @@ int cmd_watch(const Parsed& parsed) {
   return show(parsed, std::move(state), [&] {
     const auto job = client->get(path_of_job(*label));
     if (job && !(*job)["final"].bool_or(false))
-      say(fmt::format("no longer watching; job {0} goes on (`billow stop {0}` would end it)",
+      say(fmt::format("no longer watching; job {0} continues (`billow stop {0}` would end it)",
                       *label));
   });
 }

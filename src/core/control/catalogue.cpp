@@ -192,12 +192,12 @@ Status check_isolation(JobSpec& spec, const Project& project) {
   s.network = ContainerNetwork::none;
   const Resources& r = spec.resources;
   if (spec.nodes > 1)
-    return bad("a gang needs the network, and the job has none", "use one node");
+    return bad("a gang needs a network, and jobs with strict isolation have none", "use one node");
   if (r.whole_node)
-    return bad("a job that has a whole node has nothing between it and the machine",
+    return bad("--whole-node gives direct access to the machine",
                "ask for GPUs, CPUs and memory instead");
   if (r.gpus > 0 && !r.share.whole() && r.mig_profile.empty())
-    return bad("a slice of a GPU is shared with other jobs, without a wall between them",
+    return bad("a slice of a GPU is shared with other jobs and not isolated from them",
                "use whole GPUs or MIG instances (--mig)");
   if (!s.image.empty() && spec.procs > 1)
     return bad("with --image, each process of --procs would be in another container",
@@ -206,7 +206,7 @@ Status check_isolation(JobSpec& spec, const Project& project) {
     return bad("outputs cannot be uploaded without a network",
                "keep them with --output PATH and fetch them with `billow cp`");
   if (spec.suspendable == Suspendable::yes)
-    return bad("a suspended job's memory would leave the wall", "drop --suspendable");
+    return bad("the memory of a suspended job would leave its isolation", "drop --suspendable");
   if (!spec.checkpoint_dir.empty())
     return bad("--checkpoint-dir is a directory of the node, and the job sees none",
                "drop it: the job gets a directory of its own");

@@ -49,7 +49,7 @@ Status suspendable(const State& state, const Job& job) {
   if (spec.suspendable == Suspendable::no)
     return cannot("it was submitted with --suspendable no");
   if (spec.surroundings.isolation == Isolation::strict)
-    return cannot("its memory would leave the wall of --isolation strict",
+    return cannot("its memory would leave its isolation (--isolation strict)",
                   "let it write checkpoints: --checkpoint-every 20m");
   if (!spec.roles.empty())
     return cannot("it is a group, and its members would time out waiting for each other",

@@ -115,7 +115,7 @@ TEST(Consolidation, AJobWithCheckpointsMovesAndContinuesElsewhere) {
     }
     EXPECT_EQ(w.core.state().find_job(moves)->stopping, StopCause::moved);
     EXPECT_NE(w.core.state().find_job(moves)->reason.find(
-                  fmt::format("moves, so that job {} fits", large.value)),
+                  fmt::format("moved to make space for job {}", large.value)),
               std::string::npos);
     w.end(moves, {.kind = ExitKind::stopped, .code = 143});
     EXPECT_EQ(w.state(large), JobState::running);

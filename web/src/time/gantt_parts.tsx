@@ -120,7 +120,7 @@ export function HoverCard({
           {block.waste >= 0.01 && (
             <span class="warn">
               {moneyText(block.waste)}{' '}
-              {block.kind === 'run' ? 'for time in which it held the GPU idle' : 'not used'}
+              {block.kind === 'run' ? 'while the GPU was allocated but idle' : 'not used'}
             </span>
           )}
         </>

@@ -119,11 +119,11 @@ std::vector<EventBody> carry_out(const State& state,
         (!victim.checkpoint.path.empty() || !victim.spec->spot)) {
       if (victim.checkpoint.path.empty())
         continue;  // it has no checkpoint to continue from yet
-      events.push_back(
-          JobStopping{preempt.victim,
-                      fmt::format("moves, so that {} fits; goes on from its newest checkpoint",
-                                  other_job(state, victim, preempt.for_job)),
-                      StopCause::moved, false, preempt.for_job});
+      events.push_back(JobStopping{
+          preempt.victim,
+          fmt::format("moved to make space for {}; continues from its newest checkpoint",
+                      other_job(state, victim, preempt.for_job)),
+          StopCause::moved, false, preempt.for_job});
       continue;
     }
     const std::string reason = preempt.for_job

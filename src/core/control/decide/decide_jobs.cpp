@@ -183,13 +183,13 @@ void Decider::stop_one(Events& events, const Job& job, const StopJob& c) {
         const Task& task = state.tasks.at(id);
         const Node& node = state.nodes.at(task.node);
         if (task.state != TaskState::ended && !node.reachable)
-          events.push_back(
-              end_task(state, task,
-                       {.kind = ExitKind::stopped,
-                        .code = 143,
-                        .signal = 0,
-                        .message = "its node does not answer; it is told when it comes back"},
-                       {}, {}, context));
+          events.push_back(end_task(
+              state, task,
+              {.kind = ExitKind::stopped,
+               .code = 143,
+               .signal = 0,
+               .message = "its node does not answer; the stop is sent when the node reconnects"},
+              {}, {}, context));
       }
       return;
     case JobState::succeeded:

@@ -45,7 +45,7 @@ std::string pool_note(const State& state, const Job& job, const Pool& pool, Wall
   const JobId kind = kind_of_job(state, job.id);
   for (const UnusedMachine& unused : pool.unused)
     if (unused.job == kind)
-      return fmt::format("Pool {} is not asked again: {} came for this job and did not suit it.",
+      return fmt::format("Pool {} is not used again for this job: its machine {} could not run it.",
                          pool.name, unused.machine);
   if (orders_left(pool, now) == 0)
     return fmt::format("Pool {} ordered {} machines within a minute and waits.", pool.name,
