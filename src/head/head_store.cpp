@@ -9,6 +9,7 @@
 #include "base/lock_file.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "head/open_files.h"
 #include "head/standby/standby_door.h"
 #include "head/tls.h"
 #include "net/address.h"
@@ -72,6 +73,7 @@ struct Standing {
   }
   void begin(const std::string& holder) {
     log_info("standing by; {} leads", holder);
+    (void)raise_open_files();
     StandbyDoor::Options passing{.identity = identity, .api = {}, .gateway = {}};
     if (may_stand_for_leader(options)) {
       passing.api = options.listen;

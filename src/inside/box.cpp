@@ -18,6 +18,7 @@
 #include "container/environment.h"
 #include "container/podman.h"
 #include "container/run.h"
+#include "core/model/held_variables.h"
 #include "core/wire/codec.h"
 
 extern char** environ;
@@ -129,7 +130,7 @@ int cmd_box(const Parsed& parsed) {
     if (const std::string_view one = *entry;
         !one.starts_with(std::string(container::plan_variable) + "="))
       env.emplace_back(one);
-  const Status failed = container::run_plan(*plan, parsed.operands, env);
+  const Status failed = container::run_plan(*plan, parsed.operands, shown_variables(env));
   report(failed.error());
   return failed.error().code == Code::not_found ? 127 : room_failed;
 }

@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -371,6 +372,14 @@ class Failover(postgres.PostgresTest):
 
 
 @unittest.skipIf(net.usable(), net.usable())
+# Forty connections that never send anything and are never closed.
+IDLE = """
+import socket, sys, time
+held = [socket.create_connection((sys.argv[1], 7070)) for _ in range(40)]
+time.sleep(600)
+"""
+
+
 class Door(postgres.PostgresTest):
     """Connections to a head that stands by are passed on, over a network between machines."""
 
@@ -420,6 +429,18 @@ class Door(postgres.PostgresTest):
         with open(gate, "w", encoding="ascii"):
             pass
         self.assertEqual(pair.cli("b", "wait", job).returncode, 6)
+
+        # Whoever connects and sends nothing does not stay when the leader has ended it.
+        files = f"/proc/{pair.heads['a'].pid}/fd"
+        before = len(os.listdir(files))
+        idle = subprocess.Popen(
+            [*self.net.inside("box"), sys.executable, "-c", IDLE, self.net.address("a")]
+        )
+        self.addCleanup(idle.wait)
+        self.addCleanup(idle.kill)
+        poll(lambda: len(os.listdir(files)) > before + 60, "the connections", 20)
+        poll(lambda: len(os.listdir(files)) <= before + 4, "their end", 60)
+        self.assertIsNone(idle.poll(), "the client has not closed them")
 
         # A laptop that knows only the standby.
         token = pair.cli("b", "token", "create", "laptop").stdout.strip()

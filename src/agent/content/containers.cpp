@@ -58,6 +58,7 @@ bool without_network(const wire::agent_v1::Start& start) {
 }
 
 // Puts the environment's programs first in PATH and adds its variables unless the job sets them.
+// Those of Billow itself come from the agent, never from an environment's content.
 void add_environment(const container::Environment& environment, std::vector<std::string>& env) {
   std::string programs;
   for (const std::string& p : environment.programs)
@@ -66,7 +67,8 @@ void add_environment(const container::Environment& environment, std::vector<std:
     if (entry.starts_with("PATH="))
       entry.insert(5, programs);
   for (const auto& [name, value] : environment.variables)
-    if (std::none_of(env.begin(), env.end(),
+    if (!name.starts_with("BILLOW_") &&
+        std::none_of(env.begin(), env.end(),
                      [&](const std::string& e) { return e.starts_with(name + "="); }))
       env.push_back(name + "=" + value);
 }
@@ -394,6 +396,8 @@ Status Containers::wrap_command(const Prepared& prepared,
     plan.outside_uid = outside.uid;
     plan.outside_gid = outside.gid;
   }
+  // An environment's content names no files of the node that are shown to its job.
+  const std::vector<std::string> without_environment = spec.env;
   if (!plan.root || plan.node_root)
     add_environment(prepared.environment, spec.env);
   if (plan.root) {
@@ -410,7 +414,7 @@ Status Containers::wrap_command(const Prepared& prepared,
     } else {
       BILLOW_TRY_VOID(container::add_devices(cdi_, names, plan));
     }
-    add_named_files(spec.env, start, plan);
+    add_named_files(without_environment, start, plan);
     if (!in_memory.shared.empty())
       plan.mounts.push_back({.source = in_memory.shared, .target = container::shared_memory});
     for (const SecretFiles::Written& secret : in_memory.secrets)

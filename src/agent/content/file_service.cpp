@@ -17,7 +17,9 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "container/plan.h"
 #include "core/model/surroundings.h"
+#include "core/wire/codec.h"
 #include "files/pack.h"
 #include "files/scan.h"
 #include "net/http/blocking_client.h"
@@ -467,7 +469,22 @@ void FileService::copy(const wire::agent_v1::CopyFiles& asked,
   });
 }
 
-// Uses the keys that the job sent; they are not stored.
+// A job without a network has this socket too, so only the inputs that were submitted with it are
+// fetched, from the servers that its variables named then. The keys that it sends are not stored.
+static bool was_submitted(const TaskRecord& record,
+                          const std::string& url,
+                          const std::string& path) {
+  const auto wishes = split(record.variable(inputs_variable), '\n');
+  return std::ranges::find(wishes, url + "\t" + path) != wishes.end();
+}
+
+// Such a job must not change files of the cache that jobs of its owner use.
+static bool is_confined(const TaskRecord& record) {
+  const auto plan =
+      wire::from_json_text<container::Plan>(record.variable(container::plan_variable));
+  return plan && plan->confined;
+}
+
 Status FileService::input(int peer, TaskId task, const TaskRecord& record, std::uint64_t bytes) {
   std::string text(bytes, '\0');
   BILLOW_TRY_VOID(receive(peer, text.data(), text.size()));
@@ -478,13 +495,20 @@ Status FileService::input(int peer, TaskId task, const TaskRecord& record, std::
   if (record.variable(surroundings::files).empty())
     return fail(Code::invalid,
                 "inputs need a synced working directory: submit the job with --sync");
+  if (!was_submitted(record, get("url"), get("path")))
+    return fail(Code::forbidden, "this input was not submitted with the job",
+                "name it with --input when you submit the job");
   const std::string path = BILLOW_TRY(plain_path(get("path")));
   const auto brought =
       objects_->bring({.place = BILLOW_TRY(s3::parse_place(get("url"))),
-                       .access = s3::access_of([&](const char* name) { return get(name); }),
+                       .access = s3::access_of([&](std::string_view name) {
+                         const bool key = name.find("KEY") != name.npos || name.ends_with("TOKEN");
+                         return key ? get(std::string(name).c_str()) : record.variable(name);
+                       }),
                        .root = work_path(options_.work_dir, task),
                        .path = path,
-                       .owner = record.identity});
+                       .owner = record.identity,
+                       .own_copies = ::geteuid() != 0 && is_confined(record)});
   if (!brought)
     return pass(brought.error());
   return send_all(

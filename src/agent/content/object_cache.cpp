@@ -276,7 +276,12 @@ Result<ObjectCache::Brought> ObjectCache::bring(const Asked& asked) {
     // It may be evicted between the lookup and the link; then it is fetched again.
     for (int attempt = 1; attempt <= 3; ++attempt) {
       const std::string file = BILLOW_TRY(get(objects, asked, object, one));
-      linked = link_into(directory.get(), name, file);
+      if (asked.own_copies) {
+        ::unlinkat(directory.get(), name.c_str(), 0);
+        linked = copy_into(directory.get(), name, file);
+      } else {
+        linked = link_into(directory.get(), name, file);
+      }
       if (file.starts_with(options_.directory + "/arriving/"))
         ::unlink(file.c_str());
       if (linked)

@@ -35,6 +35,7 @@ class ObjectCache {
     std::string root;               // the job's directory
     std::string path;               // relative to it
     std::optional<Identity> owner;  // of the created directories; none: the agent
+    bool own_copies = false;        // the job could change a file that it shares with the cache
   };
   struct Brought {
     std::uint64_t files = 0, bytes = 0, fetched_bytes = 0;

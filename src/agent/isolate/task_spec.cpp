@@ -1,5 +1,6 @@
 #include "agent/isolate/task_spec.h"
 
+#include "core/model/held_variables.h"
 #include "supervise/spec.h"
 
 namespace billow::agent {
@@ -155,6 +156,7 @@ Result<TaskRecord> record_of_spec(const std::string& bytes) {
   out.cwd = decoded->cwd;
   for (const char** variable = decoded->env; *variable != nullptr; ++variable)
     out.env.emplace_back(*variable);
+  out.env = shown_variables(std::move(out.env));
   if (decoded->has_uid) {
     out.identity = Identity{decoded->uid, decoded->has_gid ? decoded->gid : decoded->uid, {}};
     out.identity->groups.assign(decoded->groups, decoded->groups + decoded->groups_count);

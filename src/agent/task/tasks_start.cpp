@@ -22,6 +22,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "core/model/held_variables.h"
 #include "core/model/quota.h"
 #include "core/model/surroundings.h"
 #include "core/model/system_calls.h"
@@ -194,8 +195,8 @@ Result<Environment> Tasks::environment_of(Starting& s) {
   if (const std::string hosts = write_hostfile(temporary_.path(), start); !hosts.empty())
     env["BILLOW_HOSTFILE"] = hosts;
   // A job that submits another passes its own environment on.
-  for (const char* name :
-       {"BILLOW_VAULT_SOCKET", "BILLOW_JOB_TOKEN", "BILLOW_TASK_KEY", wire::confined_variable})
+  for (const char* name : {"BILLOW_VAULT_SOCKET", "BILLOW_JOB_TOKEN", "BILLOW_TASK_KEY",
+                           wire::confined_variable, container::plan_variable})
     env.erase(name);
   s.plan = suspender_.prepare(start, s.granted.cards, !options_.sim_state_dir.empty(), env);
   s.plan.mig_uuids = s.granted.mig_uuids;
@@ -288,7 +289,8 @@ void Tasks::limit(Starting& s) {
     s.spec.cgroup_memory = cgroups_.shared_oom_counter();
 }
 
-// A directory with most of the job's files in it, if an earlier job left one.
+// A directory with most of the job's files in it, if an earlier job left one. A confined job takes
+// and leaves none: what it tells of its files is not to be believed by jobs of its owner.
 Result<std::string> Tasks::work_dir_of(const Starting& s) {
   const Start& start = s.start;
   if (!brings_files(start))
@@ -296,7 +298,7 @@ Result<std::string> Tasks::work_dir_of(const Starting& s) {
   const auto tree = files::parse_digest(start.env.at(surroundings::files));
   const auto project = start.env.find("BILLOW_PROJECT");
   const std::string path = work_.below(std::to_string(start.task.value));
-  if (options_.spares && tree && project != start.env.end() && !s.strict() &&
+  if (options_.spares && tree && project != start.env.end() && !s.confined() &&
       options_.spares->take({s.user.identity.uid, start.owner, project->second}, *tree, start.task,
                             path))
     return path;
@@ -359,6 +361,8 @@ Status Tasks::specify(Starting& s, SteadyTime paid_until) {
   limit(s);
   s.plan.env = spec.env;
   s.plan.cwd = spec.cwd;
+  if (s.prepared)
+    spec.env = hold_variables(std::move(spec.env));
   return {};
 }
 
@@ -433,7 +437,8 @@ void Tasks::begin(const effect::StartTask& e, const Containers::Prepared* prepar
     log_warn("task {} was started before", id.value);
     return;
   }
-  const auto gang = e.start.env.find("BILLOW_ADDRESSES");
+  // Of a gang the head sets them; otherwise they are a variable of the job.
+  const auto gang = e.start.gang ? e.start.env.find("BILLOW_ADDRESSES") : e.start.env.end();
   if (const Status denied = deny_devices(group.v2, device_numbers(starting.spec.hide_devices));
       !denied && !group.v2.empty())
     log_warn("task {}: only its private /dev keeps it from other GPUs: {}", id.value,

@@ -8,13 +8,15 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "head/tls.h"
+#include "net/http/admission.h"
 #include "net/sockets.h"
 #include "net/stream.h"
 
 namespace billow::head {
 namespace {
 
-constexpr Duration connect_timeout = seconds(5), sweep_every = seconds(1);
+constexpr Duration connect_timeout = seconds(5), sweep_every = seconds(1),
+                   accept_pause = milliseconds(100);
 constexpr std::size_t queued_max = 1 << 20;
 
 bool is_of_this_machine(const std::string& address) {
@@ -48,18 +50,24 @@ struct StandbyDoor::Passage : std::enable_shared_from_this<Passage> {
       if (other->stream->queued() > queued_max)
         stream->pause_reading();
     }
+    // A client that sends no more may still read. When the leader has ended, there is nothing
+    // left to read, and a client that stays would hold its place for ever.
     void stream_eof() override {
       ended = true;
-      other->stream->end_after_flush(other->ended);
-      if (other->ended)
+      const bool both = other->ended || this == &passage->leader;
+      other->stream->end_after_flush(both);
+      if (both)
         stream->end_after_flush(true);
     }
     void stream_failed(std::string) override { passage->close(); }
     void stream_drained() override { other->stream->resume_reading(); }
   };
 
-  Passage(net::Loop& l, Fd client_end, Fd leader_end)
-      : loop(l), waiting(std::move(client_end)), connecting(std::move(leader_end)) {}
+  Passage(net::Loop& l, std::string from, Fd client_end, Fd leader_end)
+      : loop(l),
+        peer(std::move(from)),
+        waiting(std::move(client_end)),
+        connecting(std::move(leader_end)) {}
 
   void start() {
     writable = loop.on_writable(connecting.get(), [this] { connected(); });
@@ -97,6 +105,7 @@ struct StandbyDoor::Passage : std::enable_shared_from_this<Passage> {
   }
 
   net::Loop& loop;
+  const std::string peer;
   Fd waiting, connecting;  // before the streams
   net::Watch writable;
   net::Timer patience;
@@ -132,22 +141,46 @@ void StandbyDoor::listen(const std::vector<std::string>& addresses, bool is_gate
       log_warn("the standby passes no connections on at {}: {}", text, listener.error().message);
       continue;
     }
-    auto door = std::make_unique<Door>(Door{std::move(*listener), is_gateway, {}});
+    auto door = std::make_unique<Door>(Door{std::move(*listener), is_gateway, {}, {}});
     Door& made = *door;
-    made.watch = loop_.on_readable(made.listener.fd.get(), [this, &made] { accept_all(made); });
+    watch(made);
     doors_.push_back(std::move(door));
   }
 }
 
+// No network may fill the door for the others.
+bool StandbyDoor::has_place_for(const std::string& peer) const {
+  if (passages_.size() >= limits::http_connections_max / 4)
+    return false;
+  const auto held = std::ranges::count_if(
+      passages_, [&](const auto& one) { return one->peer == peer && !one->is_over(); });
+  return static_cast<std::size_t>(held) < limits::http_connections_per_peer_max;
+}
+
 void StandbyDoor::accept_all(Door& door) {
-  while (Fd client = net::sockets::accept_one(door.listener.fd.get()))
-    if (passages_.size() < limits::http_connections_max / 4)
-      admit(std::move(client), door.is_gateway ? place_.gateway : place_.api);
+  while (true) {
+    Fd client = net::sockets::accept_one(door.listener.fd.get());
+    if (!client && (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)) {
+      // Connections wait in the queue of the kernel meanwhile.
+      door.watch.cancel();
+      door.again = loop_.after(accept_pause, [this, &door] { watch(door); });
+      return;
+    }
+    if (!client)
+      return;
+    const std::string peer = net::peer_at(client.get()).name;
+    if (has_place_for(peer))
+      admit(std::move(client), peer, door.is_gateway ? place_.gateway : place_.api);
+  }
+}
+
+void StandbyDoor::watch(Door& door) {
+  door.watch = loop_.on_readable(door.listener.fd.get(), [this, &door] { accept_all(door); });
 }
 
 // Without a leader, or if it is this head (it led before it was restarted), the client is sent
 // away: it tries again.
-void StandbyDoor::admit(Fd client, const std::string& target) {
+void StandbyDoor::admit(Fd client, const std::string& peer, const std::string& target) {
   if (target.empty() || place_.identity == options_.identity)
     return;
   const auto address = net::parse_address(target);
@@ -159,7 +192,8 @@ void StandbyDoor::admit(Fd client, const std::string& target) {
   auto leader = net::start_connect(found->front());
   if (!leader)
     return;
-  passages_.push_back(std::make_shared<Passage>(loop_, std::move(client), std::move(*leader)));
+  passages_.push_back(
+      std::make_shared<Passage>(loop_, peer, std::move(client), std::move(*leader)));
   passages_.back()->start();
 }
 

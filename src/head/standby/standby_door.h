@@ -3,7 +3,7 @@
 // one Kubernetes Service, and an upgrade can wait until the new standby answers.
 //
 // Invariants: it reads nothing of what it passes on, so TLS ends at the leader. A connection ends
-// with either of its ends. It never passes on to itself.
+// with the leader's end of it. It never passes on to itself. One network cannot fill it.
 #pragma once
 
 #include <atomic>
@@ -48,10 +48,13 @@ class StandbyDoor {
     net::Listener listener;
     bool is_gateway = false;
     net::Watch watch;
+    net::Timer again;
   };
   void listen(const std::vector<std::string>& addresses, bool is_gateway);
+  void watch(Door& door);
   void accept_all(Door& door);
-  void admit(Fd client, const std::string& target);
+  bool has_place_for(const std::string& peer) const;
+  void admit(Fd client, const std::string& peer, const std::string& target);
 
   Options options_;
   net::Loop loop_;
