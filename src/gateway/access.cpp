@@ -146,25 +146,8 @@ std::optional<net::Response> check_access(Front& front,
   return answer;
 }
 
-std::string sender_of(const Front& front, std::string_view sticky) {
-  const auto& headers = front.head().headers;
-  if (sticky == "client") {
-    const Offered offered = offered_key(headers);
-    // The port of a client's address differs from connection to connection.
-    return offered.key.empty() ? front.peer().substr(0, front.peer().rfind(':')) : offered.key;
-  }
-  if (sticky.starts_with("header:"))
-    return std::string(headers.get(sticky.substr(7)));
-  if (!sticky.starts_with("cookie:"))
-    return {};
-  const std::string_view wanted = sticky.substr(7);
-  for (const std::string& pair : split(headers.get("Cookie"), ';')) {
-    const std::string_view cookie = trim(pair);
-    if (const auto equals = cookie.find('=');
-        equals != cookie.npos && cookie.substr(0, equals) == wanted)
-      return std::string(cookie.substr(equals + 1));
-  }
-  return {};
+std::string offered_key_of(const net::Headers& headers) {
+  return offered_key(headers).key;
 }
 
 std::optional<net::Response> cors_preflight(Front& front, const EndpointPolicy& policy) {

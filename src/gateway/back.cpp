@@ -1,4 +1,5 @@
 // The replica's side of the proxy, and the listeners.
+#include <fcntl.h>
 #include <sys/socket.h>
 
 #include <ctime>
@@ -192,6 +193,7 @@ void Back::stream_drained() {
 // ---- the proxy
 
 struct Proxy::Listening {
+  std::string asked;
   net::Listener listener;
   bool tls = false;
   net::Watch watch;
@@ -231,12 +233,20 @@ Status Proxy::listen() {
     also_tls_ = BILLOW_TRY(net::TlsContext::server(options_.also_tls));
   for (const auto& text : options_.listen) {
     auto item = std::make_unique<Listening>();
-    item->listener = BILLOW_TRY(net::listen_on(BILLOW_TRY(net::parse_address(text))));
+    const auto handed = std::ranges::find_if(options_.handed, [&](const HandedListener& each) {
+      return each.asked == text || each.bound == text;
+    });
+    if (handed != options_.handed.end())
+      item->listener = {std::move(*handed->fd), BILLOW_TRY(net::parse_address(handed->bound))};
+    else
+      item->listener = BILLOW_TRY(net::listen_on(BILLOW_TRY(net::parse_address(text))));
+    item->asked = text;
     item->tls = tls_ && !item->listener.bound.is_unix();
     item->watch =
         loop_.on_readable(item->listener.fd.get(), [this, at = item.get()] { accept_some(*at); });
     listening_.push_back(std::move(item));
   }
+  options_.handed.clear();
   const auto shortest =
       std::min({options_.idle_timeout, options_.header_timeout, options_.body_idle_timeout,
                 options_.write_stall_timeout, options_.connect_timeout});
@@ -451,6 +461,13 @@ void Proxy::watch(const std::shared_ptr<Upstream>& upstream) {
     upstreams_.push_back(upstream);
 }
 
+bool Proxy::has_connection(const Upstream& upstream, const Front& but) const {
+  return std::ranges::any_of(upstream.idle, [](const auto& back) { return back->alive(); }) ||
+         std::ranges::any_of(fronts_, [&](const auto& each) {
+           return each.first != &but && each.second->holds_connection(upstream);
+         });
+}
+
 void Proxy::give_up(const Upstream& upstream) {
   const auto all = fronts_;
   for (const auto& [key, front] : all)
@@ -462,6 +479,25 @@ std::vector<std::string> Proxy::bound_addresses() const {
   for (const auto& item : listening_)
     out.push_back(item->listener.bound.text());
   return out;
+}
+
+std::vector<HandedListener> Proxy::listeners() const {
+  std::vector<HandedListener> out;
+  for (const auto& item : listening_)
+    out.push_back({item->asked, item->listener.bound.text(),
+                   std::make_shared<Fd>(::fcntl(item->listener.fd.get(), F_DUPFD_CLOEXEC, 3))});
+  return out;
+}
+
+void Proxy::hand_over(Duration idle_patience) {
+  stopping_ = true;
+  listening_.clear();
+  const SteadyTime until = loop_.steady() + idle_patience;
+  for (const auto& [key, front] : fronts_)
+    front->close_after(until);
+  const auto connections = http2_;
+  for (const auto& [key, connection] : connections)
+    connection->close_when_idle();
 }
 
 void Proxy::stop_listening() {

@@ -51,6 +51,7 @@ struct LiveReplica {
   bool fell = false;            // called back before it was seen falling asleep
   std::uint64_t look = 0;       // number of the last question about its port
   SteadyTime look_asked;
+  std::string token;  // names it in a cookie
 };
 
 enum class Check { good, bad, no_answer };
@@ -100,6 +101,9 @@ class LiveEndpoint {
   std::string hopeless(SteadyTime now) const;
   int retry_after_s(SteadyTime now) const;
   std::shared_ptr<Upstream> upstream(ReplicaKey key);
+  // What names a replica in a cookie, made with the gateway's secret.
+  std::string token_of(ReplicaKey key, std::string_view secret);
+  ReplicaKey replica_with_token(std::string_view token, std::string_view secret);  // 0: none
   EndpointFigures figures() const;
   EndpointFigures counts() const;  // of its replicas only: cheap
   // Replicas that have ended or moved since the last call: their answers will never come.

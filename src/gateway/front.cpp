@@ -91,6 +91,12 @@ void Front::close_when_idle() {
     close();
 }
 
+void Front::close_after(SteadyTime idle_until) {
+  closing_ = true;
+  if (state_ == State::idle)
+    deadline_ = std::min(deadline_, idle_until);
+}
+
 void Front::done(End end) {
   if (over_told_)
     return;
@@ -232,6 +238,8 @@ void Front::begin_request() {
 // A piece of the body (perhaps empty, when its end has come).
 void Front::forward_body(std::string_view data) {
   ticket.bytes_in += data.size();
+  if (ticket.sample)
+    ticket.sample->request.add(data);
   if (on_body_) {
     whole_body_.append(data);
     if (whole_body_.size() > on_body_max_) {
@@ -278,21 +286,6 @@ void Front::go_on() {
   stream_->send("HTTP/1.1 100 Continue\r\n\r\n");
 }
 
-void Front::read_body(std::size_t bytes_max, std::function<void(std::string)> done) {
-  if (body_complete_) {
-    if (kept_body_.size() > bytes_max)
-      return refuse(net::problem(
-          413, fmt::format("the body exceeds the limit of {} bytes", bytes_max), "", request_id_));
-    return done(std::exchange(kept_body_, {}));
-  }
-  whole_body_ = std::exchange(kept_body_, {});
-  on_body_max_ = bytes_max;
-  on_body_ = std::move(done);
-  if (expects_continue_)
-    go_on();
-  expects_continue_ = false;
-}
-
 void Front::give(const std::shared_ptr<Upstream>& upstream) {
   if (state_ != State::waiting)
     return;
@@ -326,6 +319,8 @@ void Front::answer_head(net::HttpParser::Head& head, bool until_close) {
   deadline_ = ticket.first_byte + proxy_.options().stream_idle_timeout;
   ticket.status = head.status;
   note_grpc_status(head.headers);
+  if (ticket.sample)
+    sample_fields(ticket.sample->answer, head.headers);
   const bool bodiless = head_only_ || !may_have_body(head.status);
   const bool unknown_length = !bodiless && (head.chunked || until_close);
   chunked_ = unknown_length && head_.minor_version == 1;
@@ -351,6 +346,8 @@ void Front::answer_body(std::string_view data) {
   if (state_ != State::serving || data.empty())
     return;
   ticket.bytes_out += data.size();
+  if (ticket.sample)
+    ticket.sample->answer.add(data);
   if (ticket.wants_usage) {
     ticket.usage_tail.append(
         data.substr(data.size() > usage_tail_bytes_max ? data.size() - usage_tail_bytes_max : 0));

@@ -1,8 +1,30 @@
-// What a canary is judged by: copies of requests, and errors inside of answers.
+// What is taken from requests in passing: whole bodies, copies for a canary, errors inside of
+// answers, samples.
+#include <fmt/format.h>
+
 #include "gateway/grpc.h"
 #include "gateway/proxy.h"
 
 namespace billow::gateway {
+
+void Front::read_body(std::size_t bytes_max, std::function<void(std::string)> done) {
+  if (body_complete_) {
+    if (kept_body_.size() > bytes_max)
+      return refuse(net::problem(
+          413, fmt::format("the body exceeds the limit of {} bytes", bytes_max), "", request_id_));
+    return done(std::exchange(kept_body_, {}));
+  }
+  whole_body_ = std::exchange(kept_body_, {});
+  on_body_max_ = bytes_max;
+  on_body_ = std::move(done);
+  if (expects_continue_)
+    go_on();
+  expects_continue_ = false;
+}
+
+bool Front::holds_connection(const Upstream& upstream) const {
+  return ticket.upstream.get() == &upstream && back_ && back_->alive();
+}
 
 void Front::copy_body(std::size_t bytes_max) {
   copied_body_max_ = bytes_max;
@@ -32,6 +54,18 @@ void Front::begin_copy(const Front& of, std::string body) {
   ticket.endpoint = of.ticket.endpoint;
   ticket.arrived = proxy_.loop().steady();
   ticket.copy = true;
+}
+
+void Front::begin_sample(std::shared_ptr<Sample> sample) {
+  sample_fields(sample->request, head_.headers);
+  sample->request.add(kept_body_);
+  ticket.sample = std::move(sample);
+}
+
+void sample_fields(Sample::Side& side, const net::Headers& headers) {
+  for (const auto& [name, value] : headers)
+    if (sampled_field(name))
+      side.fields.emplace_back(name, value);
 }
 
 void Front::note_grpc_status(const net::Headers& fields) {

@@ -42,8 +42,14 @@ Result<std::unique_ptr<Gateway>> Gateway::create(net::Loop& loop, Options option
   auto out = std::unique_ptr<Gateway>(new Gateway(loop, std::move(options)));
   BILLOW_TRY_VOID(out->prepare_certificate());
   out->keys_.load();
+  out->load_sticky_secret();
   if (!out->options_.otlp.empty())
     out->spans_ = BILLOW_TRY(Spans::create(loop, out->options_.otlp));
+  if (!out->options_.sample_to.empty())
+    out->samples_ = BILLOW_TRY(Samples::create(loop, {.url = out->options_.sample_to,
+                                                      .access = out->options_.bucket_access,
+                                                      .gateway = out->keys_.gateway(),
+                                                      .seed = random_u64()}));
   out->client_ = BILLOW_TRY(net::HttpClient::create(loop, {}));
   out->webhook_client_ = BILLOW_TRY(net::HttpClient::create(
       loop, {.check_address = net::only_outwards(out->options_.webhook_hosts)}));
@@ -80,8 +86,9 @@ Status Gateway::prepare_certificate() {
 
 Gateway::~Gateway() {
   closing_ = true;
-  save_figures();
-  keys_.save();
+  save();
+  if (handed_over_)
+    tell_successor(true);
   tick_timer_.cancel();
   calls_.reset();
   probes_.clear();
@@ -90,6 +97,7 @@ Gateway::~Gateway() {
     endpoint->close();
   peers_.reset();
   spans_.reset();
+  samples_.reset();
   proxy_.reset();
   client_.reset();
   webhook_client_.reset();
@@ -263,12 +271,17 @@ void Gateway::serve(const std::shared_ptr<Front>& front,
     return calls_->accept(front, *endpoint);
   endpoint->scaler.arrived(ticket.arrived);
   ++endpoint->totals.requests;
+  if (samples_ && endpoint->policy().sample > 0)
+    if (auto sample = samples_->begin(endpoint->policy().sample))
+      front->begin_sample(std::move(sample));
   if (endpoint->policy().balance == EndpointBalance::prefix && read_prompt(front, endpoint))
     return;
   route(front, *endpoint);
 }
 
 void Gateway::route(const std::shared_ptr<Front>& front, LiveEndpoint& endpoint) {
+  if (!endpoint.policy().sticky.empty())
+    wish_for_replica(*front, endpoint);
   if (endpoint.row().canary != 0)
     choose_revision(*front, endpoint);
   hold_or_give(front, endpoint, 0);
@@ -300,7 +313,9 @@ bool Gateway::read_prompt(const std::shared_ptr<Front>& front,
 // While a canary runs: it gets the request, or a copy of it.
 void Gateway::choose_revision(Front& front, LiveEndpoint& endpoint) {
   Ticket& ticket = front.ticket;
-  ticket.wish.canary = endpoint.for_canary(sender_of(front, endpoint.policy().sticky));
+  const Replica* before = endpoint.router.find(ticket.wish.replica);
+  ticket.wish.canary =
+      before ? before->canary : endpoint.for_canary(sender_of(front, endpoint.policy().sticky));
   if (ticket.wish.canary || front.wants_upgrade() || !endpoint.to_be_mirrored(front.head().method))
     return;
   const std::size_t size = front.body_size().value_or(mirrored_body_bytes_max);
@@ -356,7 +371,7 @@ void Gateway::hold_or_give(const std::shared_ptr<Front>& front,
   switch (answer.verdict) {
     case Router::Verdict::go:
       if (auto upstream = endpoint.upstream(answer.replica))
-        return front->give(upstream);
+        return give(front, endpoint, upstream);
       // Its address is unknown: it gets nothing until that changes, and the next one is tried.
       endpoint.router.finished(answer.replica, now);
       endpoint.unreachable(answer.replica, now);
@@ -428,7 +443,7 @@ void Gateway::give_out(LiveEndpoint& endpoint) {
     const auto front = found->second;
     held_.erase(found);
     if (const auto upstream = endpoint.upstream(each.replica)) {
-      front->give(upstream);
+      give(front, endpoint, upstream);
       continue;
     }
     endpoint.router.finished(each.replica, loop_.steady());
@@ -445,8 +460,12 @@ bool Gateway::failed(const std::shared_ptr<Front>& front,
   const ReplicaKey from = front->ticket.upstream ? front->ticket.upstream->key : 0;
   log_debug("endpoint {}: replica {}: {}", endpoint->name(), from, why);
   // First it must confirm that it is alive and still owns its port: a replica that has just died
-  // would use up every retry, and another process may have bound its port since.
-  endpoint->unreachable(from, now);
+  // would use up every retry, and another process may have bound its port since. If it has other
+  // connections open, it lives: requests that make it close theirs take it from nobody else.
+  const bool lives = failure.sent_anything && front->ticket.upstream &&
+                     proxy_->has_connection(*front->ticket.upstream, *front);
+  if (!lives)
+    endpoint->unreachable(from, now);
   if (may_retry(failure) && !front->ticket.copy)
     endpoint->served(from, true, {}, now);  // else it counts when the request ends
   if (Peers::is_peer(from))
@@ -491,6 +510,10 @@ void Gateway::over(Front& front, End end) {
     return;
   if (spans_ && ticket.trace.sampled)
     spans_->add(front, endpoint->name(), end, now);
+  if (samples_ && ticket.sample) {
+    samples_->add(front, endpoint->name(), end, now);
+    ticket.sample = nullptr;
+  }
   if (end == End::client_gone)
     ++endpoint->totals.cancelled;
   if (end == End::replica_failed || end == End::timed_out ||

@@ -8,14 +8,15 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "gateway/access_log.h"
 #include "gateway/endpoint.h"
 #include "gateway/http2_probe.h"
 #include "gateway/keys.h"
 #include "gateway/peers.h"
 #include "gateway/proxy.h"
 #include "gateway/pure/ports.h"
-#include "gateway/spans.h"
+#include "gateway/record/access_log.h"
+#include "gateway/record/samples.h"
+#include "gateway/record/spans.h"
 #include "net/http/http_client.h"
 
 namespace billow::gateway {
@@ -49,6 +50,8 @@ class Gateway final : public ProxyHost {
     std::vector<std::string> webhook_hosts;
     std::string otlp;         // where spans are sent; empty: nowhere
     double trace_sample = 0;  // of the traces that begin here
+    std::string sample_to;    // bucket for samples of requests; empty: none are kept
+    std::function<Result<s3::Access>()> bucket_access;  // how to reach it
   };
   static Result<std::unique_ptr<Gateway>> create(net::Loop& loop, Options options);
   ~Gateway() override;
@@ -71,6 +74,8 @@ class Gateway final : public ProxyHost {
   std::shared_ptr<LiveEndpoint> find(std::string_view name) const;
   std::uint64_t next_number() { return ++last_number_; }
   void stop() { proxy_->stop_listening(); }
+  // A successor takes over what comes from now on. What is under way ends here.
+  void hand_over();
   void set_on_leave(std::function<void()> fn) { on_leave_ = std::move(fn); }
   void leave() {
     if (on_leave_)
@@ -104,6 +109,11 @@ class Gateway final : public ProxyHost {
   bool read_prompt(const std::shared_ptr<Front>& front,
                    const std::shared_ptr<LiveEndpoint>& endpoint);
   void choose_revision(Front& front, LiveEndpoint& endpoint);
+  void load_sticky_secret();
+  void wish_for_replica(Front& front, LiveEndpoint& endpoint);
+  void give(const std::shared_ptr<Front>& front,
+            LiveEndpoint& endpoint,
+            const std::shared_ptr<Upstream>& upstream);
   // Memory for a request's body until the request ends. False: none is left.
   bool reserve_body(Front& front, std::size_t bytes);
   void mirror(Front& front, const std::shared_ptr<LiveEndpoint>& endpoint);
@@ -120,6 +130,9 @@ class Gateway final : public ProxyHost {
   Result<std::uint16_t> free_port();
   std::string metrics() const;
   void save_figures();
+  void save();
+  void tell_successor(bool over);
+  void hear_predecessor();
 
   struct NameHash {
     using is_transparent = void;
@@ -140,19 +153,21 @@ class Gateway final : public ProxyHost {
   Ports ports_;
   Keys keys_;
   Tracer tracer_;
+  std::unique_ptr<Samples> samples_;                                     // null: none are kept
   std::unique_ptr<Spans> spans_;                                         // null: not exported
   std::vector<std::pair<SteadyTime, std::shared_ptr<Upstream>>> ended_;  // replicas, since when
   RequestId last_request_ = 0;
   static constexpr std::size_t bodies_bytes_max = 128 << 20;
   std::size_t bodies_held_ = 0;  // reserved for bodies that are read as a whole, or copied
   std::uint64_t last_number_ = 0;
-  std::string id_prefix_, secret_, peer_key_, peer_pin_;
+  std::string id_prefix_, secret_, peer_key_, peer_pin_, sticky_secret_;
   std::string told_;        // the last report to the head: how many replicas of each endpoint are
                             // ready, asleep and starting
   std::string kept_table_;  // as written last
   std::map<std::string, EndpointFigures> saved_;  // counters from before this process
   SteadyTime saved_at_;
   bool closing_ = false;
+  bool handed_over_ = false;  // the files in the data directory are the successor's
   std::function<void()> on_leave_;
   net::Timer tick_timer_;
 };
@@ -166,6 +181,8 @@ std::optional<net::Response> check_access(Front& front,
 // Who sends a request, if requests of one sender belong together (`EndpointPolicy::sticky`); empty:
 // it is on its own.
 std::string sender_of(const Front& front, std::string_view sticky);
+// The key that a request brings, right or wrong; empty: none.
+std::string offered_key_of(const net::Headers& headers);
 // The answer to a browser's CORS preflight; none: it is not one.
 std::optional<net::Response> cors_preflight(Front& front, const EndpointPolicy& policy);
 TokenUsage usage_of(std::string_view tail);
@@ -188,8 +205,12 @@ struct GatewayOptions {
   std::vector<std::string> webhook_hosts;
   std::string otlp;
   double trace_sample = 1;
+  std::string sample_to;
+  std::function<Result<s3::Access>()> bucket_access;
+  std::uint32_t sample = 0;        // of the endpoints in `serve`, in thousandths
   std::vector<std::string> serve;  // NAME=HOST:PORT[,HOST:PORT]: fixed endpoints without a head
   bool listen_any_port_if_taken = false;
+  bool take_over = false;  // of the gateway that runs in the data directory, if one does
 };
 // Runs until a signal.
 Status run_gateway(GatewayOptions options);

@@ -61,11 +61,20 @@ void Gateway::tick() {
   free_capacity();
   peers_->tick(now);
   calls_->tick(now);
+  if (samples_)
+    samples_->tick(now);
   if (now - saved_at_ > seconds(1)) {
     saved_at_ = now;
-    save_figures();
-    keys_.save();
+    handed_over_ ? tell_successor(false) : hear_predecessor();
+    save();
   }
+}
+
+void Gateway::save() {
+  if (handed_over_)
+    return;
+  save_figures();
+  keys_.save();
 }
 
 // Many endpoints share few GPUs: if one waits for capacity, an idle replica of another is suspended

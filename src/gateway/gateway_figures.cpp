@@ -115,6 +115,15 @@ std::string Gateway::metrics() const {
          [](const LiveEndpoint& e) { return e.totals.tokens_in; });
   family("tokens_out_total", "counter", "Generated tokens, as far as answers report them.",
          [](const LiveEndpoint& e) { return e.totals.tokens_out; });
+  if (samples_)
+    append_format(out,
+                  "# HELP billow_gateway_samples_sent_total Samples of requests stored in the "
+                  "bucket.\n# TYPE billow_gateway_samples_sent_total counter\n"
+                  "billow_gateway_samples_sent_total {}\n"
+                  "# HELP billow_gateway_samples_dropped_total Samples that did not fit into the "
+                  "queue.\n# TYPE billow_gateway_samples_dropped_total counter\n"
+                  "billow_gateway_samples_dropped_total {}\n",
+                  samples_->sent(), samples_->dropped());
   if (spans_)
     append_format(out,
                   "# HELP billow_gateway_spans_exported_total Spans accepted by the collector of "

@@ -8,8 +8,6 @@
 namespace billow::gateway {
 namespace {
 
-constexpr std::string_view key_prefix = "bwk_";  // of every endpoint's keys
-
 using net::equal_nocase;
 
 // Fields about one connection, and the framing, which is written again.
@@ -127,18 +125,19 @@ bool is_for_gateway(std::string_view name, std::string_view value, const Ticket&
   if (!ticket.strip_header.empty() && equal_nocase(name, ticket.strip_header))
     return true;
   // A key of some endpoint, even if this one asks for none.
-  return (ticket.strip_credentials || value.find(key_prefix) != value.npos) &&
+  return (ticket.strip_credentials || value.find(endpoint_key_prefix) != value.npos) &&
          (equal_nocase(name, "Authorization") || equal_nocase(name, "X-Api-Key"));
 }
 
 }  // namespace
 
-std::string without_session(std::string_view cookies) {
+std::string without_own_cookies(std::string_view cookies) {
   std::string out;
   while (!cookies.empty()) {
     const std::string_view pair = cookies.substr(0, cookies.find(';'));
     cookies.remove_prefix(std::min(pair.size() + 1, cookies.size()));
-    if (trim(pair).empty() || trim(pair.substr(0, pair.find('='))) == session_cookie)
+    const std::string_view name = trim(pair.substr(0, pair.find('=')));
+    if (trim(pair).empty() || name == session_cookie || name == replica_cookie)
       continue;
     if (!out.empty())
       out += "; ";
@@ -148,11 +147,12 @@ std::string without_session(std::string_view cookies) {
 }
 
 // A browser keeps "=NAME=VALUE" as a cookie without a name and sends it as "NAME=VALUE".
-bool sets_session(std::string_view set_cookie) {
+bool sets_own_cookie(std::string_view set_cookie) {
   std::string_view pair = trim(set_cookie.substr(0, set_cookie.find(';')));
   while (pair.starts_with('='))
     pair = trim(pair.substr(1));
-  return equal_nocase(trim(pair.substr(0, pair.find('='))), session_cookie);
+  const std::string_view name = trim(pair.substr(0, pair.find('=')));
+  return equal_nocase(name, session_cookie) || equal_nocase(name, replica_cookie);
 }
 
 bool repeatable_method(std::string_view method) {
@@ -177,9 +177,8 @@ void pass_request_fields(Fields& out, const Front& front) {
       continue;  // it is the authority
     if (named && head.headers.has_token("Connection", name))
       continue;
-    if (name.size() == 6 && equal_nocase(name, "Cookie") &&
-        value.find(session_cookie) != value.npos) {
-      if (const std::string rest = without_session(value); !rest.empty())
+    if (name.size() == 6 && equal_nocase(name, "Cookie") && value.find("billow_") != value.npos) {
+      if (const std::string rest = without_own_cookies(value); !rest.empty())
         out.add(name, rest);
       continue;
     }
@@ -269,7 +268,7 @@ void pass_answer_fields(Fields& out, const net::HttpParser::Head& head, const Fr
     if (cors && (equal_nocase(name, "Access-Control-Allow-Origin") ||
                  equal_nocase(name, "Access-Control-Expose-Headers")))
       continue;
-    if (name.size() == 10 && equal_nocase(name, "Set-Cookie") && sets_session(value))
+    if (name.size() == 10 && equal_nocase(name, "Set-Cookie") && sets_own_cookie(value))
       continue;
     // A redirect within the replica's paths is rewritten to the paths that the client sees. A
     // replica that knows its prefix has already done so.
@@ -283,6 +282,8 @@ void pass_answer_fields(Fields& out, const net::HttpParser::Head& head, const Fr
     out.add(name, value);
   }
   out.add("X-Request-Id", front.request_id());
+  if (!front.ticket.set_cookie.empty())
+    out.add("Set-Cookie", front.ticket.set_cookie);
   append_cors(out, front);
 }
 

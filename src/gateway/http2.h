@@ -177,6 +177,7 @@ class StreamBack final : public Back {
   void close() override;
   void set_paused(bool paused) override;
   bool connected() const override;
+  bool alive() const override { return false; }  // unknown: it fails with its whole connection
 
   // ---- for the connection
   Front* front() { return front_; }

@@ -11,16 +11,6 @@
 namespace billow::gateway {
 namespace {
 
-struct KeptKey {
-  std::string endpoint, key;
-  std::vector<KeyWindow> windows;
-  template <class S, class V>
-  static constexpr void fields(S& s, V& v) {
-    v("endpoint", s.endpoint);
-    v("key", s.key);
-    v("windows", s.windows);
-  }
-};
 struct KeptKeys {
   std::string gateway;
   std::vector<KeptKey> keys;
@@ -59,6 +49,31 @@ void Keys::save() {
     kept.keys.push_back({name.first, name.second, meter.saved()});
   if (const auto written = write_file_atomic(path_, wire::to_json_text(kept), 0600); !written)
     log_warn("{}", written.error().message);
+}
+
+void Keys::hand_over() {
+  save();
+  for (const auto& [name, meter] : meters_)
+    handed_[name] = meter.saved();
+}
+
+std::vector<KeptKey> Keys::since_hand_over() const {
+  std::vector<KeptKey> out;
+  for (const auto& [name, meter] : meters_) {
+    const auto before = handed_.find(name);
+    out.push_back(
+        {name.first, name.second,
+         before == handed_.end() ? meter.saved() : used_between(before->second, meter.saved())});
+  }
+  return out;
+}
+
+void Keys::hear_predecessor(const std::vector<KeptKey>& since) {
+  for (const KeptKey& each : since) {
+    auto& heard = predecessor_[{each.endpoint, each.key}];
+    meter(each.endpoint, each.key).add(used_between(heard, each.windows));
+    heard = each.windows;
+  }
 }
 
 std::vector<KeyUse> Keys::report() const {

@@ -12,6 +12,18 @@
 
 namespace billow::gateway {
 
+// What a key has used, as it is on disk.
+struct KeptKey {
+  std::string endpoint, key;
+  std::vector<KeyWindow> windows;
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("endpoint", s.endpoint);
+    v("key", s.key);
+    v("windows", s.windows);
+  }
+};
+
 class Keys {
  public:
   using Name = std::pair<std::string, std::string>;            // of the endpoint, and of the key
@@ -27,11 +39,18 @@ class Keys {
   std::vector<KeyUse> report() const;
   const std::string& gateway() const { return gateway_; }
 
+  // A successor continues with what is saved now; it hears of the rest.
+  void hand_over();
+  std::vector<KeptKey> since_hand_over() const;
+  void hear_predecessor(const std::vector<KeptKey>& since);
+
  private:
   std::string path_;
   std::string gateway_;  // the number under which the head counts this gateway
   std::map<Name, KeyMeter> meters_;
   bool changed_ = false;
+  std::map<Name, std::vector<KeyWindow>> handed_;       // as saved for the successor
+  std::map<Name, std::vector<KeyWindow>> predecessor_;  // what it had used when last heard
 };
 
 }  // namespace billow::gateway

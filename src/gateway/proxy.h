@@ -21,8 +21,10 @@
 #include <vector>
 
 #include "base/limits.h"
+#include "gateway/hand_over.h"
 #include "gateway/pure/key_meter.h"
 #include "gateway/pure/router.h"
+#include "gateway/pure/sample.h"
 #include "gateway/pure/trace_context.h"
 #include "net/address.h"
 #include "net/http/admission.h"
@@ -62,6 +64,7 @@ struct Ticket {
   std::string strip_header;        // carried the endpoint's key, which the replica must not see
   bool strip_credentials = false;  // whatever key the request has is not the replica's to see
   std::string allow_origin;        // CORS
+  std::string set_cookie;          // added to the answer; empty: none
   bool from_peer = false;          // another gateway passed it on
   bool http2 = false;              // what the replica speaks
   std::size_t body_held = 0;       // of the gateway's memory for bodies
@@ -69,8 +72,9 @@ struct Ticket {
   bool mirrored = false;           // a copy is sent to the canary when it has ended
   bool copy = false;               // it is such a copy
   TraceContext trace;
-  std::string key;       // the name of the caller's key; empty: without one
-  bool metered = false;  // it counts for that key until it ends
+  std::shared_ptr<Sample> sample;  // null: it is not kept
+  std::string key;                 // the name of the caller's key; empty: without one
+  bool metered = false;            // it counts for that key until it ends
   KeyMeter::Reserved reserved;
   NanoUsd charge;              // what it has cost the key
   bool failed_inside = false;  // gRPC: the status of an answer that HTTP calls good
@@ -111,6 +115,8 @@ class Front : public net::StreamOwner, public std::enable_shared_from_this<Front
   void close();
   void check_deadlines(SteadyTime now);
   void close_when_idle();
+  bool holds_connection(const Upstream& upstream) const;  // that is open
+  void close_after(SteadyTime idle_until);  // its next answer, or that time without a request
   void give_up(const Upstream& upstream);
 
   // ---- for the host
@@ -142,6 +148,8 @@ class Front : public net::StreamOwner, public std::enable_shared_from_this<Front
   // The copy; none: it is too large, or was not asked for, or the body has not arrived completely.
   std::optional<std::string> take_copied_body();
   void respond(net::Response response);
+  // What passes from now on is kept, and the body so far.
+  void begin_sample(std::shared_ptr<Sample> sample);
 
   // ---- for the back
   void answer_head(net::HttpParser::Head& head, bool until_close);
@@ -250,6 +258,7 @@ class Back : public net::StreamOwner, public std::enable_shared_from_this<Back> 
   net::Stream& stream() { return *stream_; }
   bool open() const { return stream_->open(); }
   bool stale() const { return stream_->peer_has_closed(); }
+  virtual bool alive() const { return open() && connected() && !stale(); }
   bool head_seen() const { return head_seen_; }
   virtual bool congested() { return stream_->queued() > limits::gateway_flow_bytes_max; }
   void detach() { front_ = nullptr; }
@@ -283,6 +292,7 @@ class Proxy {
  public:
   struct Options {
     std::vector<std::string> listen;
+    std::vector<HandedListener> handed;  // used instead of new ones
     net::TlsServerOptions tls;
     // For listeners without TLS: a client that begins with a TLS handshake (other gateways do) is
     // served with this certificate on the same port.
@@ -301,6 +311,11 @@ class Proxy {
   // That have sent something. Each request over HTTP/2 counts besides its connection.
   std::size_t connections() const { return fronts_.size() + http2_.size(); }
   void stop_listening();  // current requests are still answered
+  std::vector<HandedListener> listeners() const;
+  // A successor accepts from now on. Each connection gets one more answer, which tells the client
+  // to connect again, or is closed after `idle_patience` without a request.
+  void hand_over(Duration idle_patience);
+  bool deserted() const { return connections() == 0 && undecided_.empty(); }
 
   net::Loop& loop() { return loop_; }
   const Options& options() const { return options_; }
@@ -315,6 +330,8 @@ class Proxy {
                                 bool http2,
                                 std::string& why);
   void keep(const std::shared_ptr<Upstream>& upstream, std::shared_ptr<Back> back);
+  // Whether some connection to it is open, other than that of this request: its process lives.
+  bool has_connection(const Upstream& upstream, const Front& but) const;
   // It has ended: requests without any byte of an answer from it fail or are retried.
   void give_up(const Upstream& upstream);
 
@@ -359,9 +376,11 @@ class Proxy {
 // The dashboard's cookie. Browsers do not distinguish ports, so a signed-in user sends it to
 // endpoints on the same host too: no replica may see it or set it.
 inline constexpr std::string_view session_cookie = "billow_session";
-// For a Cookie field; empty: nothing is left.
-std::string without_session(std::string_view cookies);
-bool sets_session(std::string_view set_cookie);
+// The gateway's own, which names the replica that serves a client (sticky.cpp).
+inline constexpr std::string_view replica_cookie = "billow_replica";
+// For a Cookie field, without both; empty: nothing is left.
+std::string without_own_cookies(std::string_view cookies);
+bool sets_own_cookie(std::string_view set_cookie);
 
 // Writes the rewritten heads into `out`.
 void write_request_head(std::string& out, const Front& front);
@@ -384,6 +403,8 @@ void write_whole_head(std::string& out,
                       std::string_view date,
                       bool keep_alive);
 bool repeatable_method(std::string_view method);
+// Adds the header fields that may be kept.
+void sample_fields(Sample::Side& side, const net::Headers& headers);
 // The line before a chunk of this size.
 std::string_view chunk_start(std::size_t bytes, char (&text)[24]);
 

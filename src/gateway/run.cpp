@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/file.h>
+#include <unistd.h>
 
 #include <fmt/format.h>
 
@@ -17,6 +18,8 @@ namespace {
 constexpr Duration dial_again = milliseconds(200);
 constexpr Duration figures_period = seconds(1);
 constexpr Duration drain_patience = seconds(20), leave_patience = seconds(5);
+// Of a gateway with a successor: for its streams, and for answers of the head.
+constexpr Duration hand_over_patience = minutes(10), last_answers_patience = milliseconds(500);
 
 // The WebSocket to the head, which is dialled again whenever it is lost. Messages sent while it is
 // down are lost; their senders repeat them if they still matter.
@@ -50,6 +53,7 @@ class Line final : public HeadLink {
     if (socket_)
       socket_->abort();
   }
+  bool quiet() const { return asked_.empty(); }  // no question is unanswered
   bool connected() const override { return socket_ && socket_->open(); }
   void say(const FromGateway& message) override {
     if (connected())
@@ -158,7 +162,7 @@ class Line final : public HeadLink {
 
 // "NAME=127.0.0.1:8000,127.0.0.1:8001" as a table of permanent endpoints. "NAME=h2://…" and
 // "NAME=grpc://…": their replicas speak that.
-Result<Table> fixed_table(const std::vector<std::string>& serve) {
+Result<Table> fixed_table(const std::vector<std::string>& serve, std::uint32_t sample) {
   Table table;
   std::uint64_t key = 0;
   for (const std::string& text : serve) {
@@ -170,6 +174,7 @@ Result<Table> fixed_table(const std::vector<std::string>& serve) {
     BILLOW_TRY_VOID(check_name("endpoint", row.name));
     row.serving = 1;
     row.policy.concurrency = 0;
+    row.policy.sample = sample;
     std::string addresses = text.substr(equals + 1);
     for (const auto protocol : {EndpointProtocol::h2, EndpointProtocol::grpc}) {
       const std::string scheme = std::string(enum_name(protocol)) + "://";
@@ -205,15 +210,25 @@ Result<Fd> lock_directory(const std::string& directory) {
 
 // If the port is taken and any port is allowed: the one it had before, because callers know it,
 // else a free one.
-Result<std::unique_ptr<Gateway>> open_gateway(net::Loop& loop, const GatewayOptions& options) {
+Result<std::unique_ptr<Gateway>> open_gateway(net::Loop& loop,
+                                              const GatewayOptions& options,
+                                              std::vector<HandedListener> handed) {
   Gateway::Options made;
   made.proxy.listen = options.listen;
+  if (!handed.empty() && options.listen_any_port_if_taken) {
+    made.proxy.listen.clear();
+    for (const HandedListener& each : handed)
+      made.proxy.listen.push_back(each.asked);
+  }
+  made.proxy.handed = std::move(handed);
   made.proxy.tls = options.tls;
   made.data_dir = options.data_dir;
   made.advertise = options.advertise;
   made.webhook_hosts = options.webhook_hosts;
   made.otlp = options.otlp;
   made.trace_sample = options.otlp.empty() ? 0 : options.trace_sample;
+  made.sample_to = options.sample_to;
+  made.bucket_access = options.bucket_access;
   auto opened = Gateway::create(loop, made);
   if (opened || opened.error().code != Code::conflict || !options.listen_any_port_if_taken)
     return opened;
@@ -240,55 +255,125 @@ void announce(Gateway& gateway, const std::string& data_dir) {
     (void)write_file_atomic(data_dir + "/address", where + "\n", 0600);
 }
 
-// Runs until a signal or the head ends it. The first signal lets requests finish, the second does
-// not.
-void run_until_stopped(net::Loop& loop, Gateway& gateway) {
-  net::Timer drained;
-  net::Timer give_up;
-  bool stopping = false;
-  const auto end = [&](Duration patience) {
-    if (stopping)
-      return loop.stop();
-    stopping = true;
-    gateway.stop();
-    drained = loop.every(milliseconds(20), [&] {
-      if (gateway.proxy().connections() == 0)
-        loop.stop();
+// A running gateway. It ends by a signal, by its head, or when its successor has begun and its last
+// request has ended.
+class Process {
+ public:
+  Process(net::Loop& loop, Gateway& gateway, Fd& lock)
+      : loop_(loop), gateway_(gateway), lock_(lock) {}
+  ~Process() {
+    gateway_.set_on_leave({});
+    gateway_.set_link(nullptr);
+  }
+  Status connect(const GatewayOptions& options) {
+    line_ = BILLOW_TRY(Line::open(loop_, gateway_, options));
+    gateway_.set_link(line_.get());
+    return {};
+  }
+  // Without it the gateway serves all the same.
+  void offer_hand_over(const std::string& directory) {
+    auto offered =
+        HandOver::offer(loop_, {.directory = directory,
+                                .listeners = [this] { return gateway_.proxy().listeners(); },
+                                .handed =
+                                    [this](std::function<void()> let_go) {
+                                      handed(std::move(let_go));
+                                    }});
+    if (offered)
+      hand_over_ = std::move(*offered);
+    else
+      log_warn("no successor can take over: {}", offered.error().message);
+  }
+  // The first signal lets requests finish, the second does not.
+  void run() {
+    const auto signals = loop_.on_signal({SIGINT, SIGTERM}, [&](int) {
+      if (stopping_)
+        return loop_.stop();
+      gateway_.stop();
+      end_within(drain_patience);
     });
-    give_up = loop.after(patience, [&] { loop.stop(); });
-  };
-  const auto signals = loop.on_signal({SIGINT, SIGTERM}, [&](int) { end(drain_patience); });
-  gateway.set_on_leave([&] {
-    if (!stopping)
-      end(leave_patience);
-  });
-  loop.run();
-  gateway.set_on_leave({});
+    gateway_.set_on_leave([&] {
+      if (stopping_)
+        return;
+      gateway_.stop();
+      end_within(leave_patience);
+    });
+    loop_.run();
+  }
+
+ private:
+  void end_within(Duration patience) {
+    stopping_ = true;
+    drained_ = loop_.every(milliseconds(20), [this] {
+      if (gateway_.proxy().deserted())
+        loop_.stop();
+    });
+    give_up_ = loop_.after(patience, [this] { loop_.stop(); });
+  }
+  // Connections wait in the queue of the sockets meanwhile.
+  void handed(std::function<void()> let_go) {
+    log_info("a successor takes over; this gateway ends with its last request");
+    const SteadyTime until = loop_.steady() + last_answers_patience;
+    gateway_.hand_over();
+    end_within(hand_over_patience);
+    last_answers_ = loop_.every(milliseconds(5), [this, until, let_go = std::move(let_go)] {
+      if (line_ && !line_->quiet() && loop_.steady() < until)
+        return;
+      last_answers_.cancel();
+      gateway_.set_link(nullptr);
+      line_.reset();
+      lock_.reset();
+      let_go();
+    });
+  }
+
+  net::Loop& loop_;
+  Gateway& gateway_;
+  Fd& lock_;
+  std::unique_ptr<Line> line_;
+  std::unique_ptr<HandOver> hand_over_;
+  net::Timer drained_, give_up_, last_answers_;
+  bool stopping_ = false;
+};
+
+// The data directory is this process's, perhaps after another gateway has handed it over.
+Result<Fd> hold_directory(const GatewayOptions& options, std::vector<HandedListener>& handed) {
+  auto lock = lock_directory(options.data_dir);
+  if (lock || !options.take_over || lock.error().code != Code::conflict)
+    return lock;
+  handed = BILLOW_TRY(take_over(options.data_dir));
+  // Somebody who looks whether a gateway runs holds the lock for a moment (base/lock_file.h).
+  for (int tries = 0; tries < 100; ++tries) {
+    if (lock = lock_directory(options.data_dir); lock)
+      break;
+    ::usleep(20'000);
+  }
+  return lock;
 }
 
 }  // namespace
 
 Status run_gateway(GatewayOptions options) {
   ::signal(SIGPIPE, SIG_IGN);
+  std::vector<HandedListener> handed;
   Fd lock;
   if (!options.data_dir.empty())
-    lock = BILLOW_TRY(lock_directory(options.data_dir));
-  auto fixed = BILLOW_TRY(fixed_table(options.serve));
+    lock = BILLOW_TRY(hold_directory(options, handed));
+  auto fixed = BILLOW_TRY(fixed_table(options.serve, options.sample));
   net::Loop loop;
-  auto gateway = BILLOW_TRY(open_gateway(loop, options));
+  auto gateway = BILLOW_TRY(open_gateway(loop, options, std::move(handed)));
   announce(*gateway, options.data_dir);
-  std::unique_ptr<Line> line;
+  Process process(loop, *gateway, lock);
+  if (!options.data_dir.empty())
+    process.offer_hand_over(options.data_dir);
   if (!options.serve.empty()) {
     gateway->take_table(std::move(fixed));
   } else {
     if (const auto loaded = gateway->load_table(); !loaded)
       log_warn("{}", loaded.error().message);
-    line = BILLOW_TRY(Line::open(loop, *gateway, options));
-    gateway->set_link(line.get());
+    BILLOW_TRY_VOID(process.connect(options));
   }
-  run_until_stopped(loop, *gateway);
-  gateway->set_link(nullptr);
-  line.reset();
+  process.run();
   return {};
 }
 

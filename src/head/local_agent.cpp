@@ -13,6 +13,8 @@
 
 #include "base/file.h"
 #include "base/lock_file.h"
+#include "base/log.h"
+#include "base/text.h"
 #include "process/spawn.h"
 
 namespace billow::head {
@@ -99,9 +101,7 @@ Status prepare_for_gateway(const std::string& data_dir, const std::string& token
   return write_file_atomic(directory + "/token", token + "\n", 0644, true);
 }
 
-Status ensure_local_gateway(const LocalGatewayOptions& options) {
-  if (local_gateway_alive(options.data_dir))
-    return {};
+Result<int> ensure_local_gateway(const LocalGatewayOptions& options) {
   BILLOW_TRY_VOID(make_directories(options.data_dir + "/gateway", 0700));
   const Fd own = BILLOW_TRY(open_directory(options.data_dir + "/gateway"));
   const Fd shared = BILLOW_TRY(open_directory(options.data_dir + "/for-gateway"));
@@ -134,11 +134,24 @@ Status ensure_local_gateway(const LocalGatewayOptions& options) {
     request.argv.insert(request.argv.end(), {"--otlp", options.otlp});
   if (!options.trace_sample.empty())
     request.argv.insert(request.argv.end(), {"--trace-sample", options.trace_sample});
+  if (!options.sample_to.empty())
+    request.argv.insert(request.argv.end(), {"--sample-to", options.sample_to});
+  // How the running one was started. One without such a file knows of no successors.
+  const std::string started = options.data_dir + "/gateway.started";
+  const std::string how = std::string(BILLOW_VERSION) + "\n" + join(request.argv, "\n");
+  if (local_gateway_alive(options.data_dir)) {
+    if (const auto before = read_file(started, 64 << 10); !before || *before == how)
+      return 0;
+    log_info("the gateway is replaced: its version or its options are others");
+    request.argv.emplace_back("--take-over");
+  }
+  BILLOW_TRY_VOID(write_file_atomic(started, how, 0600));
   request.fds = {{shared.get(), fd_for_gateway}, {own.get(), fd_gateway}};
   request.out = request.err = log.get();
   request.cwd = "/";
   request.low_ports = true;
-  return start_detached(std::move(request));
+  BILLOW_TRY_VOID(start_detached(std::move(request)));
+  return 1;
 }
 
 Result<int> ensure_local_agent(const LocalAgentOptions& options) {

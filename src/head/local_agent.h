@@ -35,9 +35,11 @@ struct LocalGatewayOptions {
   std::string region;
   std::vector<std::string> webhook_hosts;
   std::string user;  // empty: billow-gateway if this machine has it, else nobody
-  std::string otlp = {}, trace_sample = {};
+  std::string otlp = {}, trace_sample = {}, sample_to = {};
 };
-Status ensure_local_gateway(const LocalGatewayOptions& options);
+// One that runs and was started by another version, or with other options, is replaced: its
+// successor takes over its connections.
+Result<int> ensure_local_gateway(const LocalGatewayOptions& options);
 bool local_gateway_alive(const std::string& data_dir);
 // What the gateway needs of the head, before the head listens there: the directory and the token.
 Status prepare_for_gateway(const std::string& data_dir, const std::string& token);

@@ -31,14 +31,16 @@ void LocalProcesses::watch_agent() {
 
 void LocalProcesses::watch_gateway() {
   const HeadOptions& head = *options_.head;
-  if (skips(gateway_looks_to_skip_) || local_gateway_alive(head.data_dir))
+  // The first look may replace a gateway that runs.
+  if (skips(gateway_looks_to_skip_) || (gateway_looked_at_ && local_gateway_alive(head.data_dir)))
     return;
+  gateway_looked_at_ = true;
   const auto started =
       ensure_local_gateway({head.data_dir, head.gateway_listen, region(), head.webhook_hosts,
-                            head.gateway_user, head.otlp, head.trace_sample});
+                            head.gateway_user, head.otlp, head.trace_sample, head.sample_to});
   if (!started)
     log_error("{}", started.error().message);
-  else
+  else if (*started)
     gateway_started_ = options_.clock->steady();
   gateway_looks_to_skip_ = 5;
 }

@@ -39,6 +39,7 @@ class LocalProcesses {
   std::optional<SteadyTime> gateway_started_;
   int agent_looks_to_skip_ = 0;
   int gateway_looks_to_skip_ = 0;
+  bool gateway_looked_at_ = false;  // by this head
 };
 
 }  // namespace billow::head

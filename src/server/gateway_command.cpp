@@ -3,10 +3,12 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "client/endpoints/endpoints.h"
 #include "client/frame/console.h"
 #include "client/frame/server_commands.h"
 #include "gateway/gateway.h"
 #include "net/address.h"
+#include "pool/ec2/bucket_access.h"
 #include "server/kept_on_node.h"
 
 namespace billow::client {
@@ -36,16 +38,32 @@ constexpr OptionSpec gateway_options[] = {
      "export traces to this collector (OTLP/HTTP), for example http://127.0.0.1:4318/v1/traces"},
     {"trace-sample", 0, "PART",
      "part of the requests without a trace of their caller to trace, 0 to 1 (default 1)"},
+    {"sample-to", 0, "s3://BUCKET/PREFIX",
+     "bucket that gets samples of the requests to endpoints deployed with --sample; credentials as "
+     "in Amazon's tools"},
+    {"sample", 0, "PERCENT", "with --serve: part of the requests to sample (default 0%)"},
     {"data", 0, "DIR", "directory for its table and access log", false, Completes::directory},
     {"serve", 0, "NAME=ADDR",
      "without a head: a fixed endpoint at [h2://|grpc://]HOST:PORT[,HOST:PORT…] (repeatable)",
      true},
     {"cert", 0, "FILE", "serve HTTPS with this certificate", false, Completes::file},
     {"key", 0, "FILE", "key of the certificate", false, Completes::file},
+    {"take-over", 0, nullptr,
+     "replace the gateway that runs on this data directory without refusing a connection"},
     {"any-port", 0, nullptr, "use another port if the address is taken"},
     {"log-json", 0, nullptr, "log as JSON lines"},
     {"verbose", 'v', nullptr, "log debug messages"},
 };
+
+// One for all calls: it keeps credentials until they expire.
+Result<s3::Access> bucket_access() {
+  const auto variable = [](const char* name) {
+    const char* value = ::getenv(name);
+    return std::string(value ? value : "");
+  };
+  static pool::ec2::Wire wire({.endpoint = {}, .profile = {}, .variable = variable});
+  return pool::ec2::bucket_access(wire, variable);
+}
 
 int cmd_gateway(const Parsed& parsed) {
   configure_log({.level = parsed.has("verbose") ? LogLevel::debug : LogLevel::info,
@@ -75,6 +93,14 @@ int cmd_gateway(const Parsed& parsed) {
       return report_usage(Error(part.error()).in("--trace-sample"));
     options.trace_sample = *part;
   }
+  options.sample_to = parsed.get("sample-to");
+  options.bucket_access = bucket_access;
+  if (parsed.has("sample")) {
+    const auto part = read_part("--sample", parsed.get("sample"));
+    if (!part)
+      return report_usage(part.error());
+    options.sample = *part;
+  }
   if (!options.region.empty())
     if (const Status named = check_name("region", options.region); !named)
       return report_usage(named.error());
@@ -82,6 +108,7 @@ int cmd_gateway(const Parsed& parsed) {
     if (const auto address = net::parse_address(options.advertise); !address)
       return report_usage(Error(address.error()).in("--advertise"));
   options.listen_any_port_if_taken = parsed.has("any-port");
+  options.take_over = parsed.has("take-over");
   if (options.head.empty() == options.serve.empty())
     return report_usage(
         {Code::invalid,

@@ -24,6 +24,7 @@
 #include "net/address.h"
 #include "net/smtp.h"
 #include "process/spawn.h"
+#include "s3/objects.h"
 #include "server/down_command.h"
 #include "server/kept_on_node.h"
 #include "server/run_head.h"
@@ -88,6 +89,9 @@ constexpr OptionSpec up_options[] = {
      "http://127.0.0.1:4318/v1/metrics"},
     {"otlp-every", 0, "T", "time between two pushes of metrics (default 30s)"},
     {"trace-sample", 0, "PART", "part of the requests to trace, 0 to 1 (default 1)"},
+    {"sample-to", 0, "s3://BUCKET/PREFIX",
+     "bucket for samples of requests to endpoints (`billow deploy --sample`); credentials as for "
+     "--logs"},
     {"system", 0, nullptr,
      "serve all users of this machine: they sign in by their account at /run/billow/head.sock "
      "(needs root)"},
@@ -267,6 +271,11 @@ Status set_certificate_life(const Parsed& parsed, head::HeadOptions& options) {
 
 // Where metrics and mails go. A wrong address is an error before anything is started.
 Status set_collectors(const Parsed& parsed, head::HeadOptions& options) {
+  options.sample_to = parsed.get("sample-to");
+  if (!options.sample_to.empty())
+    if (const auto place = s3::parse_place(options.sample_to); !place || !place->s3)
+      return fail(Code::invalid, fmt::format("--sample-to {} is not a bucket", options.sample_to),
+                  "use s3://bucket/prefix");
   options.otlp_metrics = parsed.get("otlp-metrics");
   if (!options.otlp_metrics.empty())
     if (const auto url = net::parse_url(options.otlp_metrics); !url)

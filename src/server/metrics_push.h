@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "api/api.h"
-#include "gateway/otlp.h"
+#include "gateway/record/otlp.h"
 #include "head/head.h"
 
 namespace billow::server {

@@ -616,6 +616,27 @@ class Faults(EndpointTest):
         self.assertEqual(json.loads(self.call(None, url)[2])["status"], "cancelled")
         self.assertEqual(self.call(None, "/calls/nonsense")[0], 404)
 
+    def test_calls_on_the_command_line(self):
+        self.deploy("listed")
+        self.assertIn("no asynchronous calls", self.rig.ok("calls", "listed").errors)
+        made = lambda path: self.again("listed", path, "POST", b"", {"Prefer": "respond-async"})[1][
+            "location"
+        ].rsplit("/", 1)[1]
+        slow, quick = made("/slow=30"), made("/")
+        poll(lambda: self.rig.json("calls", "listed", quick)["state"] == "done", "the answer", 60)
+        self.assertEqual(
+            self.rig.ok("calls", "listed", quick).text, self.call("listed", "/", "POST", b"")[2].decode()
+        )
+        shown = self.rig.ok("calls", "listed").text
+        self.assertRegex(shown, rf"(?m)^{slow} +waiting +- ")
+        self.assertRegex(shown, rf"(?m)^{quick} +done +200 ")
+        self.assertIn(f"call {slow} is waiting", self.rig.ok("calls", "listed", slow).errors)
+        self.assertIn("was cancelled", self.rig.ok("calls", "listed", slow, "--cancel").text)
+        refused = self.rig.cli("calls", "listed", slow)
+        self.assertIn("is cancelled", refused.errors)
+        self.assertEqual(refused.code, 1)
+        self.assertIn("no such call", self.rig.cli("calls", "listed", "nonsense").errors)
+
 
 class UnderLoad(EndpointTest):
     """Whatever dies while requests flow: no call of a client that tries again is lost, no accepted

@@ -2,6 +2,7 @@
 """What the gateway costs and what waking takes, measured.
 
 small    small keep-alive requests through the gateway and through nginx, taking turns before one upstream
+proxies  the same over HTTP/1.1 and HTTP/2, up to 5,000 connections, beside nginx and HAProxy with one and two threads
 streams  1,000 event streams at once: memory of the gateway for each
 upload   a large body: the gateway's memory stays flat
 zero     the first byte from an endpoint whose only replica sleeps
@@ -25,6 +26,8 @@ import sys
 import tempfile
 import threading
 import time
+
+import proxies as other_proxies
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../../tests/support"))
 
@@ -88,7 +91,7 @@ class Processes:
         with open(path, "w", encoding="ascii") as f:
             f.write(
                 f"daemon off; pid {self.dir}/{name}.pid; error_log {self.dir}/{name}.err;\nevents"
-                " { worker_connections 8192; }\n"
+                " { worker_connections 16384; }\n"
                 + text
             )
         return self.start("nginx", "-p", self.dir, "-c", path)
@@ -193,6 +196,10 @@ def small(options, judge):
                 "<= 2",
                 statistics.median(added) <= 2,
             )
+
+
+def proxies(options, judge):
+    other_proxies.proxies(options, judge, Processes, free_port, await_port)
 
 
 class Upstream(threading.Thread):
@@ -554,6 +561,9 @@ def main():
     parser.add_argument("--seconds", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--connections", type=int, nargs="+", default=[1, 16, 64])
+    parser.add_argument(
+        "--proxy-connections", type=int, nargs="+", default=[1, 16, 256, 5000], metavar="N"
+    )
     parser.add_argument("--streams", type=int, default=1000)
     parser.add_argument("--upload-mib", type=int, default=2048)
     parser.add_argument("--wakes", type=int, default=100)
@@ -571,6 +581,7 @@ def main():
     os.environ["BILLOW_BIN"] = os.path.dirname(options.billow)
     parts = {
         "small": small,
+        "proxies": proxies,
         "streams": streams,
         "upload": upload,
         "zero": zero,

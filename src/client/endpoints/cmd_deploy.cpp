@@ -73,11 +73,44 @@ constexpr OptionSpec deploy_options[] = {
      "revision; errors: only for errors; off",
      false, Completes::choice, "on,errors,off"},
     {"sticky", 0, "BY",
-     "while a canary runs, requests with the same client, header:NAME or cookie:NAME get the same "
-     "revision (default: each request is on its own)"},
+     "requests with the same client, header:NAME or cookie:NAME get the same replica and revision "
+     "if it can serve; cookie: the gateway sets a cookie for this (default: each request is on its "
+     "own)"},
+    {"sample", 0, "PERCENT",
+     "keep this part of the requests and answers in the bucket of the gateway's --sample-to "
+     "(default 0%)"},
     {"no-wait", 0, nullptr, "return at once instead of waiting until it serves"},
     {"quiet", 'q', nullptr, "print nothing while waiting"},
 };
+
+// Who may call, and how requests are treated.
+Status read_service(const Parsed& parsed, EndpointPolicy& p) {
+  if (parsed.has("access")) {
+    const auto access = enum_value<EndpointAccess>(parsed.get("access"));
+    if (!access)
+      return fail(Code::invalid, "--access must be key, local or open");
+    p.access = *access;
+  }
+  if (parsed.has("protocol")) {
+    const auto protocol = enum_value<EndpointProtocol>(parsed.get("protocol"));
+    if (!protocol)
+      return fail(Code::invalid, "--protocol must be http1, h2 or grpc");
+    p.protocol = *protocol;
+  }
+  if (parsed.has("balance")) {
+    const auto balance = enum_value<EndpointBalance>(parsed.get("balance"));
+    if (!balance)
+      return fail(Code::invalid, "--balance must be auto or prefix");
+    p.balance = *balance;
+  }
+  if (parsed.has("sticky"))
+    p.sticky = parsed.get("sticky");
+  if (parsed.has("sample"))
+    p.sample = BILLOW_TRY(read_part("--sample", parsed.get("sample")));
+  if (parsed.has("price"))
+    p.prices = BILLOW_TRY(read_prices(parsed.all("price")));
+  return {};
+}
 
 Status read_policy(const Parsed& parsed, EndpointPolicy& p) {
   const auto number = [&](const char* name, std::uint32_t& into) -> Status {
@@ -125,29 +158,7 @@ Status read_policy(const Parsed& parsed, EndpointPolicy& p) {
     p.cors = parsed.all("cors");
   if (parsed.has("webhook"))
     p.webhook = parsed.get("webhook");
-  if (parsed.has("access")) {
-    const auto access = enum_value<EndpointAccess>(parsed.get("access"));
-    if (!access)
-      return fail(Code::invalid, "--access must be key, local or open");
-    p.access = *access;
-  }
-  if (parsed.has("protocol")) {
-    const auto protocol = enum_value<EndpointProtocol>(parsed.get("protocol"));
-    if (!protocol)
-      return fail(Code::invalid, "--protocol must be http1, h2 or grpc");
-    p.protocol = *protocol;
-  }
-  if (parsed.has("balance")) {
-    const auto balance = enum_value<EndpointBalance>(parsed.get("balance"));
-    if (!balance)
-      return fail(Code::invalid, "--balance must be auto or prefix");
-    p.balance = *balance;
-  }
-  if (parsed.has("sticky"))
-    p.sticky = parsed.get("sticky");
-  if (parsed.has("price"))
-    p.prices = BILLOW_TRY(read_prices(parsed.all("price")));
-  return {};
+  return read_service(parsed, p);
 }
 
 Result<ReleasePlan> read_release(const Parsed& parsed) {
@@ -199,6 +210,7 @@ std::string kept_options(const Parsed& parsed, const EndpointPolicy& p) {
   keep("protocol", p.protocol != fresh.protocol, std::string(enum_name(p.protocol)));
   keep("balance", p.balance != fresh.balance, std::string(enum_name(p.balance)));
   keep("sticky", p.sticky != fresh.sticky, p.sticky);
+  keep("sample", p.sample != fresh.sample, fmt::format("{:g}%", p.sample / 10.0));
   keep("price", p.prices != fresh.prices, prices_text(p.prices));
   return join(kept, ", ");
 }

@@ -1,12 +1,15 @@
-// traffic, promote, and what deploy and endpoint-key say about canaries and prices.
+// traffic, promote, calls, and what deploy and endpoint-key say about canaries and prices.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cmath>
 
+#include "base/crypto.h"
 #include "base/text.h"
 #include "client/endpoints/endpoints.h"
 #include "client/frame/commands.h"
 #include "client/frame/console.h"
+#include "client/frame/table.h"
 #include "client/frame/values.h"
 
 namespace billow::client {
@@ -170,6 +173,87 @@ int cmd_promote(const Parsed& parsed) {
   return await_revision(*client, *name, revision, parsed.has("json"), parsed.has("quiet"), true);
 }
 
+// ---- asynchronous calls
+
+constexpr OptionSpec calls_options[] = {
+    {"cancel", 0, nullptr, "cancel this call"},
+};
+
+int list_calls(Client& client, const std::string& path, const std::string& name, bool json) {
+  const auto all = client.get(path);
+  if (!all)
+    return report(all.error());
+  if (json) {
+    print_json(*all);
+    return 0;
+  }
+  Table table({{"CALL"}, {"STATE"}, {"STATUS", Table::Align::right}, {"MADE"}, {"REQUEST"}});
+  for (const Json& call : (*all)["calls"].items())
+    table.row({std::string(call["id"].str_or("-")), std::string(call["state"].str_or("?")),
+               call["status"].uint_or(0) == 0 ? "-" : std::to_string(call["status"].uint_or(0)),
+               std::string(call["made_at"].str_or("")),
+               fmt::format("{} {}", call["method"].str_or(""), call["path"].str_or(""))});
+  if (table.empty())
+    say(
+        fmt::format("{} has no asynchronous calls; make one by a request with the header Prefer: "
+                    "respond-async",
+                    name));
+  else
+    print(table.text(look_at(STDOUT_FILENO)));
+  if (const auto more = (*all)["left_off"].uint_or(0); more > 0)
+    say(fmt::format("{} older calls are not shown", more));
+  return 0;
+}
+
+// The answer alone goes to the output, so that it can be piped.
+int show_call(const Json& call, const std::string& id, bool json) {
+  if (json) {
+    print_json(call);
+    return 0;
+  }
+  const auto state = call["state"].str_or("?");
+  if (state == "done") {
+    std::string answer;
+    if (!base64_decode(call["answer"].str_or(""), answer))
+      return report({Code::internal, "the head sent an answer that cannot be read"});
+    print(answer);
+    return call["status"].uint_or(0) < 400 ? 0 : 1;
+  }
+  const auto reason = call["reason"].str_or("");
+  say(fmt::format("call {} is {}{}", id, state, reason.empty() ? "" : ": " + printable(reason)));
+  return state == "waiting" ? 0 : 1;
+}
+
+int cmd_calls(const Parsed& parsed) {
+  if (parsed.operands.empty() || parsed.operands.size() > 2)
+    return report_usage({Code::invalid, "calls needs an endpoint, and perhaps a call",
+                         "for example: billow calls hello"});
+  if (parsed.has("cancel") && parsed.operands.size() != 2)
+    return report_usage({Code::invalid, "--cancel needs the id of a call",
+                         fmt::format("list them with: billow calls {}", parsed.operands[0])});
+  auto client = connect(parsed);
+  if (!client)
+    return report(client.error());
+  const std::string& name = parsed.operands[0];
+  const std::string path = "/v1/endpoints/" + net::percent_encode(name) + "/calls";
+  if (parsed.operands.size() == 1)
+    return list_calls(*client, path, name, parsed.has("json"));
+  const std::string& id = parsed.operands[1];
+  const std::string one = path + "/" + net::percent_encode(id);
+  if (!parsed.has("cancel")) {
+    const auto call = client->get(one);
+    return call ? show_call(*call, id, parsed.has("json")) : report(call.error());
+  }
+  const auto done = client->del(one);
+  if (!done)
+    return report(done.error());
+  if (parsed.has("json"))
+    print_json(*done);
+  else
+    print(fmt::format("call {} was cancelled\n", id));
+  return 0;
+}
+
 constexpr OptionSpec promote_options[] = {{"quiet", 'q', nullptr, "print nothing while waiting"}};
 
 }  // namespace
@@ -191,6 +275,15 @@ void add_release_commands(CommandTable& table) {
                    .options = {promote_options},
                    .operands = Operands::some,
                    .group = group});
+  table.push_back({.name = "calls",
+                   .summary = "list asynchronous calls of an endpoint, print an answer, or cancel",
+                   .example = "billow calls hello\nbillow calls hello CALL\n"
+                              "billow calls hello CALL --cancel",
+                   .run = cmd_calls,
+                   .usage = "NAME [CALL]",
+                   .options = {calls_options},
+                   .operands = Operands::some,
+                   .group = "endpoints"});
 }
 
 }  // namespace billow::client

@@ -64,9 +64,11 @@ Status check_policy(const EndpointPolicy& p) {
                  "write https://example.org, or * for all");
   if (!p.webhook.empty() && !p.webhook.starts_with("http://") && !p.webhook.starts_with("https://"))
     return bad("--webhook must be an http:// or https:// address");
-  if (!p.sticky.empty() && p.sticky != "client" && !p.sticky.starts_with("header:") &&
-      !p.sticky.starts_with("cookie:"))
-    return bad("--sticky must be client, header:NAME or cookie:NAME");
+  if (!p.sticky.empty() && p.sticky != "client" && p.sticky != "cookie" &&
+      !p.sticky.starts_with("header:") && !p.sticky.starts_with("cookie:"))
+    return bad("--sticky must be client, cookie, header:NAME or cookie:NAME");
+  if (p.sample > 1000)
+    return bad("--sample must be at most 100%");
   if (p.prices.request.value < 0 || p.prices.million_tokens_in.value < 0 ||
       p.prices.million_tokens_out.value < 0)
     return bad("--price must not be negative");

@@ -88,10 +88,12 @@ struct EndpointPolicy {
   std::string webhook;  // called when an asynchronous call has ended
   EndpointProtocol protocol = EndpointProtocol::http1;
   EndpointBalance balance = EndpointBalance::automatic;
-  // Which requests belong together and get the same revision while a canary runs: "client" (its key
-  // or address), "header:NAME" or "cookie:NAME". Empty: each request is on its own.
+  // Which requests belong together and get the same replica, and the same revision while a canary
+  // runs: "client" (its key or address), "header:NAME" or "cookie:NAME"; "cookie": those with the
+  // cookie that the gateway sets. Empty: each request is on its own.
   std::string sticky;
   EndpointPrices prices;
+  std::uint32_t sample = 0;  // thousandths of the requests that are kept with their bodies
 
   bool operator==(const EndpointPolicy&) const = default;
   template <class S, class V>
@@ -116,6 +118,7 @@ struct EndpointPolicy {
     v("balance", s.balance);
     v("sticky", s.sticky);
     v("prices", s.prices);
+    v("sample", s.sample);
   }
 };
 

@@ -132,6 +132,38 @@ void KeyMeter::restore(const std::vector<KeyWindow>& windows) {
   yesterday_ = windows.back();
 }
 
+void KeyMeter::add(const std::vector<KeyWindow>& windows) {
+  for (std::size_t i = 0; i < windows_.size() && i < windows.size(); ++i) {
+    const KeyWindow& more = windows[i];
+    if (more.number > windows_[i].number && more.counts != KeyCounts{})
+      windows_[i] = {.number = more.number, .counts = {}};
+    if (more.number != windows_[i].number)
+      continue;
+    KeyCounts& counts = windows_[i].counts;
+    counts.requests += more.counts.requests;
+    counts.refused += more.counts.refused;
+    counts.tokens_in += more.counts.tokens_in;
+    counts.tokens_out += more.counts.tokens_out;
+    counts.charge += more.counts.charge;
+  }
+}
+
+std::vector<KeyWindow> used_between(const std::vector<KeyWindow>& before,
+                                    const std::vector<KeyWindow>& after) {
+  std::vector<KeyWindow> out = after;
+  for (std::size_t i = 0; i < out.size() && i < before.size(); ++i) {
+    if (before[i].number != out[i].number)
+      continue;
+    KeyCounts& counts = out[i].counts;
+    counts.requests -= before[i].counts.requests;
+    counts.refused -= before[i].counts.refused;
+    counts.tokens_in -= before[i].counts.tokens_in;
+    counts.tokens_out -= before[i].counts.tokens_out;
+    counts.charge -= before[i].counts.charge;
+  }
+  return out;
+}
+
 std::vector<KeyWindow> KeyMeter::days() const {
   std::vector<KeyWindow> out;
   for (const KeyWindow& each : {yesterday_, windows_[day_window]})

@@ -69,6 +69,8 @@ class KeyMeter {
   // As kept on disk: the windows of the minute, hour and day, and the day before.
   std::vector<KeyWindow> saved() const;
   void restore(const std::vector<KeyWindow>& windows);
+  // What another gateway has let the key use meanwhile.
+  void add(const std::vector<KeyWindow>& windows);
   // Today and the day before, as far as there is something.
   std::vector<KeyWindow> days() const;
 
@@ -84,6 +86,9 @@ class KeyMeter {
   NanoUsd usd_reserved_;
 };
 
+// What was used between two states of the same windows.
+std::vector<KeyWindow> used_between(const std::vector<KeyWindow>& before,
+                                    const std::vector<KeyWindow>& after);
 NanoUsd price_of(const EndpointPrices& prices, std::uint64_t tokens_in, std::uint64_t tokens_out);
 // "100 requests per minute", "$5.00 per day"
 std::string limit_text(const KeyLimit& limit);

@@ -39,6 +39,14 @@ std::string_view prompt_of(std::string_view body) {
   return prompt;
 }
 
+bool bearable_load(std::uint32_t load,
+                   std::uint32_t least,
+                   std::uint64_t sum,
+                   std::size_t replicas) {
+  const double limit = load_factor * static_cast<double>(sum + 1) / static_cast<double>(replicas);
+  return load <= limit || load <= least + 1;
+}
+
 ReplicaKey PrefixIndex::choose(std::span<const std::uint64_t> prefix,
                                std::span<const Candidate> among) {
   const Candidate* least = nullptr;
@@ -50,8 +58,6 @@ ReplicaKey PrefixIndex::choose(std::span<const std::uint64_t> prefix,
   }
   if (!least)
     return 0;
-  const double limit =
-      load_factor * static_cast<double>(sum + 1) / static_cast<double>(among.size());
   const Candidate* to = least;
   for (std::size_t i = prefix.size(); i-- > 0;) {
     const auto found = seen_.find(prefix[i]);
@@ -61,7 +67,7 @@ ReplicaKey PrefixIndex::choose(std::span<const std::uint64_t> prefix,
                                     [&](const Candidate& c) { return c.key == found->second->by; });
     if (known == among.end())
       continue;  // it has gone, but another may know a shorter beginning
-    if (known->free && (known->load <= limit || known->load <= least->load + 1))
+    if (known->free && bearable_load(known->load, least->load, sum, among.size()))
       to = &*known;
     break;
   }

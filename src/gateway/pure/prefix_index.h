@@ -27,6 +27,12 @@ std::vector<std::uint64_t> prefix_of(std::string_view prompt);
 // Empty: there is none.
 std::string_view prompt_of(std::string_view body);
 
+// Whether a replica may get a request because of what it knows, although others have less to do.
+bool bearable_load(std::uint32_t load,
+                   std::uint32_t least,
+                   std::uint64_t sum,
+                   std::size_t replicas);
+
 class PrefixIndex {
  public:
   struct Candidate {

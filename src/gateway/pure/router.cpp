@@ -3,11 +3,28 @@
 #include <algorithm>
 
 namespace billow::gateway {
+namespace {
+
+std::uint64_t rank_of(std::uint64_t sender, ReplicaKey key) {
+  std::uint64_t hash = sender ^ (key * 0x9e3779b97f4a7c15u);
+  for (int i = 0; i < 2; ++i) {
+    hash ^= hash >> 33;
+    hash *= 0xff51afd7ed558ccdu;
+  }
+  return hash ^ (hash >> 33);
+}
+
+}  // namespace
 
 ReplicaKey Router::choose(ReplicaKey avoid, const Wish& wish) {
-  if (wish.canary && avoid == 0)
+  if (wish.canary && avoid == 0) {
+    if (const ReplicaKey to = pick_sticky(0, true, wish))
+      return to;
     if (const ReplicaKey to = pick(0, true))
       return to;
+  }
+  if (const ReplicaKey to = pick_sticky(avoid, false, wish))
+    return to;
   return options_.by_prefix && !wish.prefix.empty() ? pick_by_prefix(avoid, wish)
                                                     : pick(avoid, false);
 }
@@ -22,6 +39,46 @@ ReplicaKey Router::pick_by_prefix(ReplicaKey avoid, const Wish& wish) {
           {key, r.in_flight, options_.concurrency == 0 || r.in_flight < options_.concurrency});
   const ReplicaKey to = prefixes_.choose(wish.prefix, free);
   return to != 0 ? to : pick(avoid, false);
+}
+
+// Each sender ranks the replicas in an order of its own (rendezvous hashing), so that a replica
+// that comes or goes moves only the senders that it gets or had. Only the replicas that the load
+// needs take part: the others can sleep. A replica that was named is kept, whatever the load needs.
+ReplicaKey Router::pick_sticky(ReplicaKey avoid, bool canary, const Wish& wish) const {
+  if (wish.replica == 0 && wish.sender == 0)
+    return 0;
+  std::vector<const Replica*> ready;
+  std::uint64_t sum = 0;
+  const Replica* least = nullptr;
+  for (const auto& [key, r] : replicas_) {
+    if (r.phase != Phase::ready || (canary ? !r.canary : !r.current) || key == avoid)
+      continue;
+    if (wish.replica == 0 && !canary && spread_ > 0 && ready.size() >= spread_)
+      break;
+    ready.push_back(&r);
+    sum += r.in_flight;
+    if (!least || r.in_flight < least->in_flight)
+      least = &r;
+  }
+  const Replica* best = nullptr;
+  std::uint64_t best_rank = 0;
+  for (const Replica* r : ready) {
+    if (options_.concurrency != 0 && r->in_flight >= options_.concurrency)
+      continue;
+    if (!bearable_load(r->in_flight, least->in_flight, sum, ready.size()))
+      continue;
+    if (wish.replica != 0) {
+      if (r->key == wish.replica)
+        return r->key;
+      continue;
+    }
+    const std::uint64_t rank = rank_of(wish.sender, r->key);
+    if (!best || rank > best_rank) {
+      best = r;
+      best_rank = rank;
+    }
+  }
+  return best ? best->key : 0;
 }
 
 ReplicaKey Router::take_canary() {
@@ -80,6 +137,19 @@ void Router::finished(ReplicaKey key, SteadyTime now) {
     return;
   if (--found->second.in_flight == 0)
     found->second.idle_since = now;
+}
+
+void Router::predecessor_has(const std::map<ReplicaKey, std::uint32_t>& busy, SteadyTime now) {
+  for (auto& [key, r] : replicas_) {
+    const auto found = busy.find(key);
+    const std::uint32_t has = found == busy.end() ? 0 : found->second;
+    if (has == r.of_predecessor)
+      continue;
+    r.in_flight = r.in_flight - std::min(r.in_flight, r.of_predecessor) + has;
+    r.of_predecessor = has;
+    if (r.in_flight == 0)
+      r.idle_since = now;
+  }
 }
 
 std::vector<Router::Assigned> Router::dispatch(SteadyTime now) {

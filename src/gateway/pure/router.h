@@ -6,6 +6,8 @@
 // - A request goes to the least busy of the replicas that the load needs (`spread_over`, the oldest
 //   first); the others get requests only if all of these are full. So they become idle and can
 //   sleep; spread over all, none ever would.
+// - A request that names a replica, or a sender whose requests belong together, goes to that
+//   replica if it is ready, has a free slot and is not much busier than the others.
 // - While a canary runs, a request that was chosen for it goes to one of its replicas. If none has
 // a
 //   free slot, it goes to the old revision: a canary that is too small or too slow delays nobody.
@@ -47,14 +49,17 @@ struct Replica {
   bool spot = false;
   bool stuck = false;  // asked to wake, and what it needs is in use: no help
   std::uint32_t in_flight = 0;
-  SteadyTime since;       // of its phase
-  SteadyTime idle_since;  // when its last request ended
+  std::uint32_t of_predecessor = 0;  // of these, how many another gateway has sent there
+  SteadyTime since;                  // of its phase
+  SteadyTime idle_since;             // when its last request ended
 };
 
 // Where a request should go if it can.
 struct Wish {
   bool canary = false;
   std::vector<std::uint64_t> prefix;  // of its prompt (prefix_index.h)
+  ReplicaKey replica = 0;             // that has served its sender before; 0: none is known
+  std::uint64_t sender = 0;           // a hash; requests of one sender belong together. 0: nobody
 };
 
 struct Held {
@@ -95,6 +100,8 @@ class Router {
       RequestId request, SteadyTime now, SteadyTime deadline, ReplicaKey avoid = 0, Wish wish = {});
   // A slot of a canary's replica for a copy of a request; zero: none is free.
   ReplicaKey take_canary();
+  // Requests that the gateway before this one still has at replicas: they count as in flight.
+  void predecessor_has(const std::map<ReplicaKey, std::uint32_t>& busy, SteadyTime now);
   // The client has disconnected, or the caller gives up. True: it was held.
   bool cancel(RequestId request) { return held_.erase(request) > 0; }
   // One request of a replica has ended. `dispatch` assigns the free slot.
@@ -126,6 +133,7 @@ class Router {
   ReplicaKey choose(ReplicaKey avoid, const Wish& wish);  // zero: no free slot
   ReplicaKey pick(ReplicaKey avoid, bool canary) const;
   ReplicaKey pick_by_prefix(ReplicaKey avoid, const Wish& wish);
+  ReplicaKey pick_sticky(ReplicaKey avoid, bool canary, const Wish& wish) const;
 
   Options options_;
   std::uint32_t spread_ = 0;

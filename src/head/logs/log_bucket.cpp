@@ -73,18 +73,10 @@ std::string LogBucket::key_of(TaskId task, const char* kind) const {
                      options_.installation, task.value, kind);
 }
 
-// As Amazon's tools find them, also by the role of this machine.
 Result<s3::Access> LogBucket::access() const {
-  s3::Access out = s3::access_of(variable);
-  const auto found = wire_.credentials().get();
-  if (!found)
-    return pass(found.error(), "the credentials of the bucket for logs");
-  out.access_key = found->access_key;
-  out.secret_key = found->secret_key;
-  out.session_token = found->session_token;
-  if (variable("AWS_REGION").empty() && variable("AWS_DEFAULT_REGION").empty())
-    if (const std::string region = wire_.credentials().region(); !region.empty())
-      out.region = region;
+  auto out = pool::ec2::bucket_access(wire_, variable);
+  if (!out)
+    return pass(out.error(), "the credentials of the bucket for logs");
   return out;
 }
 

@@ -18,7 +18,7 @@
 #include "base/ids.h"
 #include "base/result.h"
 #include "net/workers.h"
-#include "pool/ec2/wire.h"
+#include "pool/ec2/bucket_access.h"
 #include "s3/objects.h"
 
 namespace billow::head {

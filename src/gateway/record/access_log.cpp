@@ -1,4 +1,4 @@
-#include "gateway/access_log.h"
+#include "gateway/record/access_log.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -1,11 +1,11 @@
-// Spans of sampled requests, for a collector (gateway/otlp.h).
+// Spans of sampled requests, for a collector (gateway/record/otlp.h).
 #pragma once
 
 #include <memory>
 #include <string>
 
-#include "gateway/otlp.h"
 #include "gateway/proxy.h"
+#include "gateway/record/otlp.h"
 
 namespace billow::gateway {
 

@@ -1,4 +1,4 @@
-#include "gateway/spans.h"
+#include "gateway/record/spans.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "gateway/otlp.h"
+#include "gateway/record/otlp.h"
 
 #include <cmath>
 #include <cstdlib>
