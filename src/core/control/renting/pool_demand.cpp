@@ -54,6 +54,14 @@ std::int64_t wanted_milli(const Resources& r, std::int32_t machine_gpus) {
   return std::int64_t{1000} * r.gpus;
 }
 
+// What a gang of this kind is ordered on each node.
+std::int32_t gpus_on_a_node(const Resources& r, std::int32_t machine_gpus) {
+  if (r.takes_node())
+    return machine_gpus;
+  const std::int64_t wanted = (wanted_milli(r, machine_gpus) + 999) / 1000;
+  return static_cast<std::int32_t>(std::min<std::int64_t>(wanted, machine_gpus));
+}
+
 Bin bin_of(const Machine& machine, const Source& source) {
   const bool sized = machine.cpu_milli > 0;
   const auto& can = source.pool->capabilities;
@@ -369,6 +377,7 @@ class Planner {
     }
     Machine machine{.nodes = 1, .gpus = source.gpus(), .job = job.id};
     if (can.sizes_to_demand) {
+      machine.gpus = gpus_on_a_node(spec.resources, source.gpus());
       machine.cpu_milli = cpu_milli_of(spec.resources);
       machine.mem_mib = spec.resources.mem_mib;
     }
