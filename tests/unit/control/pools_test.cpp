@@ -100,9 +100,11 @@ TEST(Pools, AGangDoesNotOrderAgainWhileItsNodesArriveOneByOne) {
   w.check_replay();
 }
 
-TEST(Pools, AGangGetsAsManyGpusOnEachNodeAsItNeeds) {
+TEST(Pools, AGangOfPodsGetsAsManyGpusOnEachNodeAsItNeeds) {
   PoolWorld w;
-  w.must(AddPool{w.pool("fast")});
+  Pool pods = w.pool("k8s");
+  pods.kind = "kubernetes";
+  w.must(AddPool{pods});
   const JobId gang = w.submit(2, 2);
   w.must(PlanPools{});
   ASSERT_EQ(w.machines().size(), 1u);

@@ -377,7 +377,9 @@ class Planner {
     }
     Machine machine{.nodes = 1, .gpus = source.gpus(), .job = job.id};
     if (can.sizes_to_demand) {
-      machine.gpus = gpus_on_a_node(spec.resources, source.gpus());
+      // In Slurm a gang gets whole nodes. Pods share theirs, so a gang asks for no more than a job.
+      if (source.pool->kind != "slurm")
+        machine.gpus = gpus_on_a_node(spec.resources, source.gpus());
       machine.cpu_milli = cpu_milli_of(spec.resources);
       machine.mem_mib = spec.resources.mem_mib;
     }
