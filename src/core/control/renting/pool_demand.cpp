@@ -44,24 +44,6 @@ std::int64_t cpu_milli_of(const Resources& r) {
   return r.cpu_milli > 0 ? r.cpu_milli : limits::task_cpu_milli_assumed;
 }
 
-std::int64_t wanted_milli(const Resources& r, std::int32_t machine_gpus) {
-  if (r.whole_node)
-    return std::int64_t{1000} * std::max(1, machine_gpus);
-  if (r.gpus == 0)
-    return 0;
-  if (r.gpus == 1 && !r.share.whole())
-    return r.share.milli > 0 ? r.share.milli : 1000;
-  return std::int64_t{1000} * r.gpus;
-}
-
-// What a gang of this kind is ordered on each node.
-std::int32_t gpus_on_a_node(const Resources& r, std::int32_t machine_gpus) {
-  if (r.takes_node())
-    return machine_gpus;
-  const std::int64_t wanted = (wanted_milli(r, machine_gpus) + 999) / 1000;
-  return static_cast<std::int32_t>(std::min<std::int64_t>(wanted, machine_gpus));
-}
-
 Bin bin_of(const Machine& machine, const Source& source) {
   const bool sized = machine.cpu_milli > 0;
   const auto& can = source.pool->capabilities;
