@@ -100,6 +100,25 @@ TEST(Pools, AGangDoesNotOrderAgainWhileItsNodesArriveOneByOne) {
   w.check_replay();
 }
 
+TEST(Pools, AGangOfPodsGetsAsManyGpusOnEachNodeAsItNeeds) {
+  PoolWorld w;
+  Pool pods = w.pool("k8s");
+  pods.kind = "kubernetes";
+  w.must(AddPool{pods});
+  const JobId gang = w.submit(2, 2);
+  w.must(PlanPools{});
+  ASSERT_EQ(w.machines().size(), 1u);
+  const Machine m = w.machines()[0];
+  EXPECT_EQ(m.nodes, 2u);
+  EXPECT_EQ(m.gpus, 2) << "of 8";
+  for (const char* rank : {".0", ".1"})
+    w.must(AgentHello{node_offer(m.name + rank, m.gpus), {}, w.credential(m.name + rank, &m)});
+  EXPECT_EQ(w.state().find_job(gang)->state, JobState::running);
+  w.must(PlanPools{});
+  EXPECT_EQ(w.machines().size(), 1u);
+  w.check_replay();
+}
+
 TEST(Pools, OrderGangNodesOneByOneIfTheProviderNeedsThat) {
   PoolWorld w;
   w.must(AddPool{w.pool("aws", "cloud")});

@@ -149,9 +149,13 @@ Decision Decider::operator()(const AddPool& c) {
   if (pool.name.size() > 32)
     return bad(fmt::format("the pool name \"{}\" has more than 32 characters", pool.name),
                "choose a shorter one: machines are named after their pool");
-  if (pool_by_name(state, pool.name))
+  if (const Pool* other = pool_by_name(state, pool.name)) {
+    if (other->state == PoolState::removing)
+      return fail(Code::conflict, fmt::format("pool \"{}\" is still being removed", pool.name),
+                  "repeat the command when `billow pool list` no longer shows it");
     return fail(Code::conflict, fmt::format("pool \"{}\" already exists", pool.name),
                 "remove it first: billow pool rm " + pool.name);
+  }
   if (pool.machines_max < 1 || pool.machines_max > limits::pool_machines_max)
     return bad(fmt::format("--max must be between 1 and {}", limits::pool_machines_max));
   if (pool.machines_min > pool.machines_max)

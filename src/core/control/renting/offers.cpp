@@ -250,4 +250,21 @@ std::uint32_t orders_left(const Pool& pool, WallTime now) {
   return most - std::min(most, recent);
 }
 
+std::int64_t wanted_milli(const Resources& r, std::int32_t machine_gpus) {
+  if (r.whole_node)
+    return std::int64_t{1000} * std::max(1, machine_gpus);
+  if (r.gpus == 0)
+    return 0;
+  if (r.gpus == 1 && !r.share.whole())
+    return r.share.milli > 0 ? r.share.milli : 1000;
+  return std::int64_t{1000} * r.gpus;
+}
+
+std::int32_t gpus_on_a_node(const Resources& r, std::int32_t machine_gpus) {
+  if (r.takes_node())
+    return machine_gpus;
+  const std::int64_t wanted = (wanted_milli(r, machine_gpus) + 999) / 1000;
+  return static_cast<std::int32_t>(std::min<std::int64_t>(wanted, machine_gpus));
+}
+
 }  // namespace billow::control

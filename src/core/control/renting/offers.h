@@ -60,4 +60,9 @@ bool outlasts(const JobSpec& spec, const Pool& pool);
 // How many more machines the pool may order within this minute.
 std::uint32_t orders_left(const Pool& pool, WallTime now);
 
+// Thousandths of GPUs that a job of this kind needs on a machine.
+std::int64_t wanted_milli(const Resources& r, std::int32_t machine_gpus);
+// What a gang of this kind is ordered on each node.
+std::int32_t gpus_on_a_node(const Resources& r, std::int32_t machine_gpus);
+
 }  // namespace billow::control

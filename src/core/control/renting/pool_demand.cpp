@@ -44,16 +44,6 @@ std::int64_t cpu_milli_of(const Resources& r) {
   return r.cpu_milli > 0 ? r.cpu_milli : limits::task_cpu_milli_assumed;
 }
 
-std::int64_t wanted_milli(const Resources& r, std::int32_t machine_gpus) {
-  if (r.whole_node)
-    return std::int64_t{1000} * std::max(1, machine_gpus);
-  if (r.gpus == 0)
-    return 0;
-  if (r.gpus == 1 && !r.share.whole())
-    return r.share.milli > 0 ? r.share.milli : 1000;
-  return std::int64_t{1000} * r.gpus;
-}
-
 Bin bin_of(const Machine& machine, const Source& source) {
   const bool sized = machine.cpu_milli > 0;
   const auto& can = source.pool->capabilities;
@@ -369,6 +359,9 @@ class Planner {
     }
     Machine machine{.nodes = 1, .gpus = source.gpus(), .job = job.id};
     if (can.sizes_to_demand) {
+      // In Slurm a gang gets whole nodes. Pods share theirs, so a gang asks for no more than a job.
+      if (source.pool->kind != "slurm")
+        machine.gpus = gpus_on_a_node(spec.resources, source.gpus());
       machine.cpu_milli = cpu_milli_of(spec.resources);
       machine.mem_mib = spec.resources.mem_mib;
     }
