@@ -652,7 +652,7 @@ _billow() {
       if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --head --data --help -h" -- "$cur")); return; fi
       return ;;
     "cloud policy")
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--head --help -h" -- "$cur")); return; fi
       return ;;
     "cloud providers")
       case $prev in
@@ -662,7 +662,20 @@ _billow() {
       if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--check --json --head --data --help -h" -- "$cur")); return; fi
       return ;;
     "cloud head")
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--help -h" -- "$cur")); return; fi
+      case $prev in
+        --allow) return ;;
+        --region) return ;;
+        --instance-profile) return ;;
+        --instance-type) return ;;
+        --disk) return ;;
+        --subnet) return ;;
+        --image) return ;;
+        --profile) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --installation) return ;;
+        --endpoint) return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--allow --yes -y --remove --delete-disk --region --instance-profile --instance-type --disk --subnet --image --profile --data --installation --show --endpoint --help -h" -- "$cur")); return; fi
       return ;;
     "check fabric")
       case $prev in
@@ -1980,6 +1993,7 @@ _billow() {
         --tls-cert) COMPREPLY=($(compgen -f -- "$cur")); return ;;
         --tls-key) COMPREPLY=($(compgen -f -- "$cur")); return ;;
         --tls-name) return ;;
+        --public-url) return ;;
         --client-ca) COMPREPLY=($(compgen -f -- "$cur")); return ;;
         --certificate-life) return ;;
         --store) return ;;
@@ -1990,7 +2004,7 @@ _billow() {
         --backup-every) return ;;
         --backup-keep) return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--listen --data --sim --node-name --metrics --vault-arena --sleep-memory --sleep-disk --allow-mig-changes --images-max --pull-patience --allow-metadata --allow-namespaces --secrets-key --notify-command --smtp --smtp-password-file --smtp-from --smtp-ca --label -l --gateway --gateway-user --webhook-host --otlp --otlp-metrics --otlp-every --trace-sample --system --no-agent --tls --tls-cert --tls-key --tls-name --client-ca --require-client-certificates --certificate-life --store --store-file --standby --files-dir --logs --backup-dir --backup-every --backup-keep --plain-http --background --log-json --verbose -v --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--listen --data --sim --node-name --metrics --vault-arena --sleep-memory --sleep-disk --allow-mig-changes --images-max --pull-patience --allow-metadata --allow-namespaces --secrets-key --notify-command --smtp --smtp-password-file --smtp-from --smtp-ca --label -l --gateway --gateway-user --webhook-host --otlp --otlp-metrics --otlp-every --trace-sample --system --no-agent --tls --tls-cert --tls-key --tls-name --public-url --client-ca --require-client-certificates --certificate-life --store --store-file --standby --files-dir --logs --backup-dir --backup-every --backup-keep --plain-http --background --log-json --verbose -v --help -h" -- "$cur")); return; fi
       return ;;
     "down")
       case $prev in
