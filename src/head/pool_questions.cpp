@@ -195,9 +195,16 @@ void Pools::attach_caches(PoolId id, Running& r, const std::vector<MachineSighti
   for (const auto& [name, machine] : engine_().state().machines) {
     if (machine.pool != id || machine.cache.empty() || machine.state != MachineState::wanted)
       continue;
-    const auto one = find(name), disk = find(machine.cache);
-    if (one != listed.end() && disk != listed.end() && !one->failed && !disk->attached)
-      pairs->push_back({*one, *disk});
+    const auto one = find(name);
+    if (one == listed.end() || one->failed)
+      continue;
+    std::size_t member = 0;
+    for (const std::string& cache : split(machine.cache, ',')) {
+      const auto disk = find(cache);
+      if (disk != listed.end() && !disk->attached)
+        pairs->push_back({pool::member_of(*one, member), *disk});
+      ++member;
+    }
   }
   if (pairs->empty() || r.attaching)
     return;

@@ -153,8 +153,9 @@ bool Pools::may_answer(const Node& node, PoolId pool, const std::string& machine
 }
 
 bool Pools::is_held(const std::string& disk) const {
-  return std::ranges::any_of(engine_().state().machines,
-                             [&](const auto& entry) { return entry.second.cache == disk; });
+  return std::ranges::any_of(engine_().state().machines, [&](const auto& entry) {
+    return std::ranges::count(split(entry.second.cache, ','), disk) > 0;
+  });
 }
 
 // Whether tasks still run on a machine that is being released, or their logs are still to be taken;

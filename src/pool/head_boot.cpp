@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/text.h"
+#include "pool/boot.h"
 
 std::string_view billow_embedded_head_unit();
 
@@ -12,9 +13,10 @@ namespace {
 // Python is part of every image with cloud-init, which is written in it. Each connection has a
 // thread, so that one that stalls keeps nobody out.
 constexpr std::string_view receiver = R"py(import hashlib, hmac, http.server, os
-import ssl, sys, threading
+import ssl, sys, threading, time
 folder, port, word, program = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4]
-waits = set(sys.argv[5:])
+patience, waits = float(sys.argv[5]), set(sys.argv[6:])
+last = time.monotonic()
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version, timeout = "HTTP/1.1", 60
     def log_message(self, *args):
@@ -28,6 +30,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         self.reply(200, " ".join(sorted(waits)))
     def do_PUT(self):
+        global last
         name = self.path[1:]
         said = self.headers.get("Authorization", "")[7:]
         if not hmac.compare_digest(hashlib.sha256(said.encode()).hexdigest(), word):
@@ -44,17 +47,16 @@ class Handler(http.server.BaseHTTPRequestHandler):
                     f.write(data)
                     got.update(data)
                     size -= len(data)
+                    last = time.monotonic()
                 self.rfile.readline(3)
             self.rfile.readline(3)
         if name == "program" and got.hexdigest() != program:
             return self.reply(422, "this is another program")
         os.rename(part, os.path.join(folder, name))
-        waits.discard(name)
         self.reply(200, "ok")
-        if not waits:
-            threading.Thread(target=server.shutdown).start()
+        waits.discard(name)
 class Server(http.server.ThreadingHTTPServer):
-    daemon_threads = False
+    daemon_threads = True
     def handle_error(self, *args):
         pass
 server = Server(("0.0.0.0", port), Handler)
@@ -62,8 +64,11 @@ tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
 tls.minimum_version = ssl.TLSVersion.TLSv1_3
 tls.load_cert_chain(folder + "/cert.pem", folder + "/key.pem")
 server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
-server.serve_forever()
-server.server_close()
+threading.Thread(target=server.serve_forever, daemon=True).start()
+while waits:
+    time.sleep(0.2)
+    if time.monotonic() - last > patience:
+        os._exit(1)
 )py";
 
 // ROOT, PLAIN and USER let tests run the script beside other machines: below a directory, without
@@ -86,7 +91,7 @@ cat > "$R/opt/billow/end.sh" <<'END'
 ${{BILLOW_BOOT_END:-poweroff}}
 END
 cat > "$R/opt/billow/head.sh" <<'END'
-# The rest of the first start. A machine that gets nothing for an hour ends itself.
+# The rest of the first start. A machine that gets nothing for {alone} minutes ends itself.
 R="${{BILLOW_BOOT_ROOT:-}}"
 dir="$R/var/lib/billow-head"
 in="$R/opt/billow/in"
@@ -111,8 +116,8 @@ done
 grep -q billow-head "$R/etc/fstab" 2>/dev/null ||
   echo "LABEL=billow-head /var/lib/billow-head ext4 noatime,nofail 0 2" >> "$R/etc/fstab"
 chmod 711 "$dir"
-timeout "${{BILLOW_BOOT_WAIT:-3600}}" \
-  python3 "$R/opt/billow/receive.py" "$in" {port} {word} {hash} {awaited} || {{
+wait="${{BILLOW_BOOT_WAIT:-$(({alone} * 60))}}"
+python3 "$R/opt/billow/receive.py" "$in" {port} {word} {hash} "$wait" {awaited} || {{
   sh "$R/opt/billow/end.sh"
   exit 1
 }}
@@ -156,14 +161,14 @@ std::string head_script(const HeadBoot& boot) {
   std::vector<std::string> disks;  // tests have their devices below a directory, too
   for (const std::string& disk : split(boot.disk, ' '))
     disks.push_back("\"$R\"" + disk);
-  return fmt::format(fmt::runtime(script), fmt::arg("installation", boot.installation),
-                     fmt::arg("cert", trim(boot.cert_pem)), fmt::arg("key", trim(boot.key_pem)),
-                     fmt::arg("receiver", receiver), fmt::arg("disks", join(disks, " ")),
-                     fmt::arg("port", boot.port), fmt::arg("word", boot.word_sha256),
-                     fmt::arg("hash", boot.program_sha256),
-                     fmt::arg("awaited", boot.state ? "program state" : "program"),
-                     fmt::arg("url", shell_quote(boot.public_url)),
-                     fmt::arg("unit", billow_embedded_head_unit()));
+  return fmt::format(
+      fmt::runtime(script), fmt::arg("installation", boot.installation),
+      fmt::arg("cert", trim(boot.cert_pem)), fmt::arg("key", trim(boot.key_pem)),
+      fmt::arg("receiver", receiver), fmt::arg("disks", join(disks, " ")),
+      fmt::arg("port", boot.port), fmt::arg("word", boot.word_sha256),
+      fmt::arg("hash", boot.program_sha256), fmt::arg("alone", boot_alone_max.ns / minutes(1).ns),
+      fmt::arg("awaited", boot.state ? "program state" : "program"),
+      fmt::arg("url", shell_quote(boot.public_url)), fmt::arg("unit", billow_embedded_head_unit()));
 }
 
 }  // namespace billow::pool

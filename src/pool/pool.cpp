@@ -1,5 +1,7 @@
 #include "pool/pool.h"
 
+#include <algorithm>
+
 #include "base/text.h"
 
 namespace billow::pool {
@@ -29,6 +31,18 @@ std::vector<MachineSighting> strays_in(const std::vector<MachineSighting>& liste
     if (!machine.ended && !known.contains(machine.name))
       strays.push_back(machine);
   return strays;
+}
+
+MachineSighting member_of(const MachineSighting& machine, std::size_t number) {
+  const auto slash = machine.external.find('/');
+  if (slash == std::string::npos || machine.external.find(',') == std::string::npos)
+    return machine;
+  std::vector<std::string> ids = split(std::string_view(machine.external).substr(slash + 1), ',');
+  std::ranges::sort(ids);
+  MachineSighting out = machine;
+  if (number < ids.size())
+    out.external = machine.external.substr(0, slash + 1) + ids[number];
+  return out;
 }
 
 bool named_after(const std::string& machine, const std::string& pool) {

@@ -84,6 +84,10 @@ class Pool {
 std::vector<MachineSighting> strays_in(const std::vector<MachineSighting>& listed,
                                        const std::set<std::string>& known);
 
+// One of a gang's members, as a machine of its own: `external` is "PLACE/ID,ID…" of all of them.
+// The order of the ids is the same in every list. A machine without members is itself.
+MachineSighting member_of(const MachineSighting& machine, std::size_t number);
+
 // Whether a machine of this name can belong to the pool: "fast-12" to pool "fast".
 bool named_after(const std::string& machine, const std::string& pool);
 // Whether a disk of this name can be a cache of the pool: "fast-cache-us-east-1a-1".

@@ -105,6 +105,13 @@ Result<Wanted> read_wanted(const Parsed& p) {
   return out;
 }
 
+// A right that is missing comes with where to get it.
+int report_aws(Error error) {
+  if (error.message.find("UnauthorizedOperation") != std::string::npos && error.hint.empty())
+    error.hint = "attach the policy of `billow cloud policy aws --head` to your user in IAM";
+  return report(error);
+}
+
 // The head that is meant, of those that carry our tags; none: nothing exists.
 Result<HeadParts> chosen(const std::vector<HeadParts>& found, const std::string& installation) {
   std::vector<std::string> names;
@@ -462,7 +469,7 @@ int create_head(Move& move, HeadParts there) {
   there.installation = move.wanted.settings.installation;
   HeadParts made = there;
   if (const Status done = create(move, made); !done) {
-    (void)report(done.error());
+    (void)report_aws(done.error());
     say("taking back what was created");
     // What a lost answer left is in the list only.
     if (const auto found = move.machine.find(); found && !found->empty())
@@ -528,7 +535,7 @@ int begin(const Parsed& p, Wanted wanted, const HeadParts& there) {
   HeadMachine looking(wanted.wire, wanted.settings);
   const auto place = looking.place(from_disk ? there.disks.front().zone : "");
   if (!place)
-    return report(place.error());
+    return report_aws(place.error());
   if (!from_disk)
     if (const Status movable = check_movable(wanted); !movable)
       return report(movable.error());
@@ -572,7 +579,7 @@ int move_head_to_aws(const Parsed& p) {
   }
   const auto found = machine.find();
   if (!found)
-    return report(found.error());
+    return report_aws(found.error());
   const auto there =
       chosen(*found, p.get("installation", wanted->has_data ? local_installation(*wanted) : ""));
   if (!there)

@@ -93,6 +93,28 @@ class Caches(CacheCase):
         self.assertEqual(len(rig.aws.volumes), 1)
 
 
+    def test_each_node_of_a_gang_has_a_disk_that_the_next_gang_gets(self):
+        rig = self.rig
+        rig.add("--cache", "10GB", "--option", "gang_caches=true")
+
+        def run_gang(script):
+            words = ("run", "--gpus", 1, "--nodes", 2, "--", "sh", "-c", script)
+            done = rig.ok(*words, timeout=240)
+            poll(lambda: not rig.aws.alive() and not self.held(), "the gang ended", 90)
+            return done.text
+
+        run_gang("echo of-rank-$RANK > $BILLOW_CACHE/model")
+        self.assertEqual(len(rig.aws.volumes), 2, "one for each node")
+        second = run_gang("cat $BILLOW_CACHE/model; df -P $BILLOW_CACHE")
+        for rank in (0, 1):
+            self.assertIn(f"of-rank-{rank}", second)
+        self.assertEqual(second.count("/dev/loop"), 2, second)
+        used = sorted(v["used"] for v in rig.aws.volumes.values())
+        self.assertEqual((rig.aws.volumes_made, used), (2, [2, 2]))
+        rig.ok("cloud", "rm", "aws")
+        poll(lambda: not rig.aws.volumes, "nothing is left", 90)
+
+
 class CacheDisksNeverLeak(CacheCase):
     """Orders and releases while requests fail in every way and the head is killed."""
 

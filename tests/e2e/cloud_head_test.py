@@ -4,6 +4,7 @@ import os
 import random
 import re
 import socket
+import subprocess
 import unittest
 
 import net
@@ -221,6 +222,30 @@ class CloudHead(unittest.TestCase):
                 self.assertEqual((rig.counts(), rig.head_groups()), ((0, 0, 0), []))
         self.assertTrue(alive(before))
         self.assertEqual(rig.ok("ps").code, 0)
+
+    def test_a_machine_whose_mover_was_killed_ends_itself(self):
+        rig = self.rig
+        rig.aws.machines.environment["BILLOW_BOOT_WAIT"] = "3"  # seconds instead of 12 minutes
+        rig.aws.machines.attach = lambda *_: None  # it waits for its disk, and nothing is sent
+        words = ("cloud", "head", "aws", "--endpoint", rig.aws.url, "--allow", "10.77.0.0/24")
+        own = {"AWS_ACCESS_KEY_ID": OWN_KEY, "AWS_SECRET_ACCESS_KEY": OWN_SECRET}
+        mover = subprocess.Popen(
+            rig.command(*words, "--yes"),
+            env={**rig.environment, **own},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        poll(lambda: any(v["instance"] for v in rig.aws.volumes.values()), "its disk", 60)
+        mover.kill()
+        mover.wait()
+        one = rig.machine()
+        Machines.attach(rig.aws.machines, one["id"], next(iter(rig.aws.volumes)), 20)
+        poll(lambda: os.path.exists(one["home"] + "/off"), "power off", 60)
+        rig.aws.powered_off()
+        self.assertEqual(rig.aws.alive(), [])
+        self.assertEqual(rig.move("--allow", "10.77.0.0/24", "--yes").code, 1, "parts are left")
+        self.assertEqual(rig.move("--remove", "--delete-disk", "--yes").code, 0)
+        self.assertEqual((rig.counts(), rig.head_groups()), ((0, 0, 0), []))
 
     def test_a_head_with_a_running_job_does_not_move(self):
         rig = self.rig

@@ -235,10 +235,24 @@ class Adding(unittest.TestCase):
         self.assertIn("compute.instances.create", rig.ok("cloud", "policy", "gcp").text)
         self.assertIn("virtualMachines/write", rig.ok("cloud", "policy", "azure").text)
         self.assertEqual(rig.cli("cloud", "policy", "lambda").code, 2)
-        for words in (("aws", "--show"), ("gcp",), ("azure",)):
+        for words in (("aws", "--show"), ("google",), ("azure",)):
             self.assertIn("billow up --listen", rig.ok("cloud", "head", *words).text)
         self.assertIn("ec2:AllocateAddress", rig.ok("cloud", "policy", "aws", "--head").text)
         self.assertEqual(rig.cli("cloud", "head", "gcp", "--yes").code, 2)
+        words = ("--region", "us-east-1", "--endpoint", rig.aws.url, "--allow", "203.0.113.7")
+        refused = rig.cli("cloud", "head", "aws", *words)
+        self.assertEqual(refused.code, 1)
+        self.assertIn("billow cloud policy aws --head", refused.errors)
+
+    def test_names_and_gpus_are_found_as_people_write_them(self):
+        rig = self.rig
+        endpoint = ("--option", f"endpoint={rig.aws.url}")
+        added = rig.cli("cloud", "add", "Amazon", "--region", "us-east-1", *endpoint, timeout=120)
+        self.assertIn("created cloud aws", added.text, added)
+        self.assertIn("billow cloud head aws", added.errors, "this head is on loopback only")
+        poll(rig.offers, "offers", 60)
+        self.assertIn("g6.xlarge", rig.ok("cloud", "prices", "--gpu-type", "l4").text)
+        self.assertIn("they rent H100, L4", rig.cli("cloud", "prices", "--gpu-type", "A10").errors)
 
     def test_the_provider_files_are_listed_and_right(self):
         listed = self.rig.json("cloud", "providers")["providers"]
@@ -372,6 +386,9 @@ class Rights(unittest.TestCase):
                 "availableInstanceCount": 1,
             }
             rig.aws.DescribeCapacityReservations = lambda *_: {"capacityReservationSet": [reserved]}
+            price = {"instanceType": "g6.xlarge", "availabilityZone": "us-east-1a"}
+            price["spotPrice"] = "0.2"
+            rig.aws.DescribeSpotPriceHistory = lambda *_: {"spotPriceHistorySet": [price]}
             added = rig.add("--cache", "20GB", "--spot", max_machines=8).text
             self.assertIn("problems  none", added)
             poll(rig.offers, "offers", 60)

@@ -566,6 +566,8 @@ class AwsServer:
                 raise Refused(400, "InvalidVolume.ZoneMismatch")
             if volume["instance"]:
                 raise Refused(400, "VolumeInUse")
+            if any(v["instance"] == one["id"] for v in self.volumes.values()):
+                raise Refused(400, "InvalidParameterValue", "the attachment point is in use")
             volume["instance"] = one["id"]
             volume["used"] = volume.get("used", 0) + 1
             if self.machines:

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <set>
 
 #include "base/file.h"
 #include "base/text.h"
@@ -25,17 +26,6 @@ std::string_view billow_embedded_azure_policy();
 std::string_view billow_embedded_gcp_policy();
 
 namespace billow::client {
-
-std::string kind_of_cloud(const std::string& cloud) {
-  if (cloud == "aws")
-    return "ec2";
-  if (cloud == "gcp")
-    return "gce";
-  if (cloud == "azure")
-    return "azure";
-  return "rest";
-}
-
 namespace {
 
 constexpr OptionSpec cloud_add_options[] = {
@@ -120,7 +110,7 @@ Status read_network(const Parsed& p, Pool& pool) {
 }
 
 Result<Pool> read_cloud(const Parsed& p) {
-  const std::string cloud = lower(p.operands[0]);
+  const std::string cloud = cloud_name(p.operands[0]);
   Pool pool;
   pool.kind = kind_of_cloud(cloud);
   pool.name = p.get("name", cloud);
@@ -170,11 +160,17 @@ std::string path_of_pool(const std::string& pool, const char* rest) {
 }
 
 // Machines elsewhere cannot reach a head that listens on this machine only.
-void warn_of_local_head(const Client& client, const Pool& pool) {
-  if (!pool.head_url.empty() || !client.address().endpoint.address.is_loopback())
+void warn_of_local_head(Client& client, const Pool& pool) {
+  if (!pool.head_url.empty())
     return;
+  const auto status = client.get("/v1/status");
+  if (!status)
+    return;
+  for (const Json& address : (*status)["addresses"].items())
+    if (const auto at = net::parse_endpoint(address.str_or("")); at && !at->address.is_loopback())
+      return;
   say("machines of a cloud must reach this head: start it with a public address (`billow up "
-      "--listen 0.0.0.0:7070`), or name one with --head-url");
+      "--listen 0.0.0.0:7070`), name one with --head-url, or move the head: billow cloud head aws");
 }
 
 // Says so before a key is asked for. A file in the head's folder `providers` may have any name.
@@ -205,11 +201,11 @@ int cloud_add(const Parsed& p) {
   if (!client)
     return report(client.error());
   Json body = parse_json(wire::to_json_text(*pool)).value_or(Json::object());
-  if (const Status named = check_provider(*client, p, lower(p.operands[0])); !named)
+  if (const Status named = check_provider(*client, p, cloud_name(p.operands[0])); !named)
     return report(named.error());
   if (auto checked = client->post("/v1/pools?dry-run=yes", body.dump()); !checked)
     return report(checked.error());
-  const auto key = api_key(p, lower(p.operands[0]));
+  const auto key = api_key(p, cloud_name(p.operands[0]));
   if (!key)
     return report(key.error());
   if (!key->empty())
@@ -339,6 +335,29 @@ int cloud_sweep(const Parsed& p) {
   return 0;
 }
 
+struct Offers {
+  std::vector<std::pair<std::string, Json>> offers;  // by cloud: those that were asked for
+  std::set<std::string> types;                       // GPUs of all of them
+};
+
+Status gather_offers(Client& client,
+                     const Parsed& p,
+                     const std::vector<std::string>& clouds,
+                     Offers& out) {
+  for (const std::string& name : clouds) {
+    if (p.has("refresh"))
+      (void)BILLOW_TRY(client.post(path_of_pool(name, "/offers")));
+    const Json answer = BILLOW_TRY(client.get(path_of_pool(name, "/offers")));
+    for (const Json& offer : answer["offers"].items()) {
+      const std::string type(offer["gpu_type"].str_or(""));
+      out.types.insert(type);
+      if (!p.has("gpu-type") || lower(type) == lower(p.get("gpu-type")))
+        out.offers.emplace_back(name, offer);
+    }
+  }
+  return {};
+}
+
 int cloud_prices(const Parsed& p) {
   auto client = connect(p);
   if (!client)
@@ -354,18 +373,10 @@ int cloud_prices(const Parsed& p) {
   const auto limit = parse_int(p.get("limit", "20"), 1, 100'000);
   if (!limit)
     return report_usage(limit.error());
-  std::vector<std::pair<std::string, Json>> offers;
-  for (const std::string& name : names) {
-    if (p.has("refresh"))
-      if (auto asked = client->post(path_of_pool(name, "/offers")); !asked)
-        return report(asked.error());
-    auto answer = client->get(path_of_pool(name, "/offers"));
-    if (!answer)
-      return report(answer.error());
-    for (const Json& offer : (*answer)["offers"].items())
-      if (!p.has("gpu-type") || offer["gpu_type"].str_or("") == p.get("gpu-type"))
-        offers.emplace_back(name, offer);
-  }
+  Offers found;
+  if (const Status asked = gather_offers(*client, p, names, found); !asked)
+    return report(asked.error());
+  auto& offers = found.offers;
   const auto per_gpu = [](const Json& offer) {
     const double price = offer["price_usd_per_h"].double_or(0);
     return price > 0
@@ -403,7 +414,10 @@ int cloud_prices(const Parsed& p) {
                fmt::format("${:.2f}", per_gpu(o)),
                std::string(o["priced_at"].str_or("").substr(0, 10))});
   }
-  if (table.empty())
+  if (table.empty() && !found.types.empty())
+    say(fmt::format("no cloud here rents {}; they rent {}", p.get("gpu-type"),
+                    join({found.types.begin(), found.types.end()}, ", ")));
+  else if (table.empty())
     say("no offers are known yet");
   else
     print(table.text(look_at(STDOUT_FILENO)));
@@ -422,7 +436,7 @@ int cloud_policy(const Parsed& p) {
   const auto cloud = one_operand(p, "cloud policy", "cloud");
   if (!cloud)
     return report_usage(cloud.error());
-  const std::string kind = kind_of_cloud(lower(*cloud));
+  const std::string kind = kind_of_cloud(cloud_name(*cloud));
   if (kind == "rest")
     return report_usage({Code::invalid, fmt::format("{} has no policies", *cloud),
                          "use aws, gcp or azure; other providers have API keys"});

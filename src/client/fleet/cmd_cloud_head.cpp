@@ -61,7 +61,7 @@ int cloud_head(const Parsed& p) {
   const auto cloud = one_operand(p, "cloud head", "cloud");
   if (!cloud)
     return report_usage(cloud.error());
-  const std::string kind = kind_of_cloud(lower(*cloud));
+  const std::string kind = kind_of_cloud(cloud_name(*cloud));
   if (kind == "rest")
     return report_usage({Code::invalid,
                          fmt::format("{} rents no small machines for a head", *cloud),
@@ -72,11 +72,28 @@ int cloud_head(const Parsed& p) {
     if (p.has(name))
       return report_usage({Code::invalid, fmt::format("--{} is for aws", name),
                            fmt::format("billow cloud head {} shows the steps", *cloud)});
-  show_steps(lower(*cloud), kind);
+  show_steps(cloud_name(*cloud), kind);
   return 0;
 }
 
 }  // namespace
+
+std::string cloud_name(std::string_view text) {
+  const std::string name = lower(text);
+  if (name == "amazon" || name == "ec2")
+    return "aws";
+  if (name == "google" || name == "gce")
+    return "gcp";
+  return name == "microsoft" ? "azure" : name;
+}
+
+std::string kind_of_cloud(const std::string& cloud) {
+  if (cloud == "aws")
+    return "ec2";
+  if (cloud == "gcp")
+    return "gce";
+  return cloud == "azure" ? "azure" : "rest";
+}
 
 void add_cloud_head_command(CommandTable& table) {
   table.push_back(

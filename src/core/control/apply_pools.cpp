@@ -122,8 +122,9 @@ void Applier::operator()(const MachineWanted& e) {
   state.next_node = std::max(state.next_node, e.machine.account.value + 1);
   if (e.machine.is_disk())
     return;
-  if (const auto disk = state.machines.find(e.machine.cache); disk != state.machines.end())
-    disk->second.idle_since = {};
+  for (const std::string& cache : caches_of(e.machine))
+    if (const auto disk = state.machines.find(cache); disk != state.machines.end())
+      disk->second.idle_since = {};
   ++state.next_machine;
   std::vector<WallTime>& recent = state.pools.at(e.machine.pool).recent_orders;
   std::erase_if(recent, [&](WallTime at) { return at + minutes(1) <= event.at; });
@@ -176,9 +177,11 @@ void Applier::operator()(const MachineGone& e) {
     if (state.machine_bills.size() > limits::machine_bills_kept)
       state.machine_bills.pop_front();
   }
-  const auto disk = state.machines.find(m.cache);
-  if (disk != state.machines.end() && disk->second.state == MachineState::here)
-    disk->second.idle_since = event.at;
+  for (const std::string& cache : caches_of(m)) {
+    const auto disk = state.machines.find(cache);
+    if (disk != state.machines.end() && disk->second.state == MachineState::here)
+      disk->second.idle_since = event.at;
+  }
   state.machines.erase(e.machine);
 }
 

@@ -457,6 +457,8 @@ Status check_ec2(const billow::Pool& settings) {
   for (const auto& [key, value] : settings.options)
     if (key == "endpoint" && !value.starts_with("http://") && !value.starts_with("https://"))
       return fail(Code::invalid, fmt::format("endpoint \"{}\" is not a URL", value));
+    else if (key == "gang_caches" && value != "true" && value != "false")
+      return fail(Code::invalid, fmt::format("gang_caches must be true or false, not {}", value));
   return {};
 }
 
@@ -491,6 +493,7 @@ const Kind ec2_kind = {
                 {"volume_gib", "size of the root volume (default 200)"},
                 {"public_address", "false: no public address; the subnets need a NAT gateway"},
                 {"proxy", "proxy through which machines reach the head: http://HOST:PORT"},
+                {"gang_caches", "true: with --cache, each node of a gang has a cache disk, too"},
                 {"endpoint", "URL of all services, for proxies and tests"}},
     .token_life = hours(1),
     .check = check_ec2,

@@ -23,7 +23,7 @@ MachineOffer offer(std::string zone) {
 }
 
 struct CacheWorld : PoolWorld {
-  explicit CacheWorld(std::vector<MachineOffer> offers = {offer("us-1a")}) {
+  explicit CacheWorld(std::vector<MachineOffer> offers = {offer("us-1a")}, bool each = true) {
     Pool p;
     p.name = "aws";
     p.kind = "ec2";
@@ -32,6 +32,7 @@ struct CacheWorld : PoolWorld {
                                       .bills_from_order = true,
                                       .list_lag = minutes(5),
                                       .cache_gib_month = {80'000'000}};
+    p.options["gang_caches"] = each ? "true" : "false";
     p.machines_max = 8;
     p.cache_gib = 100;
     p.offers = std::move(offers);
@@ -119,6 +120,35 @@ TEST(Caches, TheNextMachineGetsTheSameDiskAndTwoAtOnceGetTwo) {
   EXPECT_EQ(w.wanted()[1].cache, "aws-cache-us-1a-2");
   EXPECT_FALSE(w.find(disk)->idle_since);
   w.check_replay();
+}
+
+TEST(Caches, EachNodeOfAGangHasADiskIfThePoolSaysSo) {
+  for (const bool each : {true, false}) {
+    CacheWorld w({offer("us-1a")}, each);
+    const JobId gang = w.submit(8, 3);
+    w.plan();
+    ASSERT_TRUE(w.find("aws-1"));
+    EXPECT_EQ(w.find("aws-1")->nodes, 3u);
+    if (!each) {
+      EXPECT_EQ(w.find("aws-1")->cache, "");
+      continue;
+    }
+    EXPECT_EQ(w.find("aws-1")->cache, "aws-cache-us-1a-1,aws-cache-us-1a-2,aws-cache-us-1a-3");
+    w.seen();
+    w.plan();
+    w.seen();
+    EXPECT_EQ(w.machines().size(), 4u);
+    for (const char* one : {"aws-cache-us-1a-1", "aws-cache-us-1a-3"})
+      EXPECT_FALSE(w.run(ReleaseMachine{one, "test"})) << "it is in use";
+    w.must(StopJob{gang});
+    w.must(ReleaseMachine{"aws-1", "test"});
+    w.gone("aws-1");
+    EXPECT_TRUE(w.find("aws-cache-us-1a-3")->idle_since);
+    w.submit(8);
+    w.plan();
+    EXPECT_EQ(w.wanted()[0].cache, disk) << "a single machine takes the first of them";
+    w.check_replay();
+  }
 }
 
 TEST(Caches, ADiskThatNoMachineUsesIsGivenBackAfterAWhile) {

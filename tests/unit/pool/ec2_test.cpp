@@ -1,4 +1,5 @@
 // Amazon EC2 without a network: credentials files, error kinds, the launch request, and the list.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
@@ -231,6 +232,38 @@ TEST(Ec2, EveryAdapterOfATypeIsAskedForWhereItHasNoPublicAddress) {
   const Parameters other = run_instances(l);
   EXPECT_EQ(get(other, "NetworkInterface.1.InterfaceType"), "(none)") << "its first card has none";
   EXPECT_EQ(get(other, "NetworkInterface.17.InterfaceType"), "efa-only");
+}
+
+TEST(Ec2Disks, OfTwoWithOneNameTheOneInUseKeepsItElseTheOldest) {
+  const auto disk = [](const char* name, const char* volume, std::int64_t made, bool attached) {
+    MachineSighting out;
+    out.name = name;
+    out.external = fmt::format("us-east-1/{}", volume);
+    out.billed_from = {made};
+    out.attached = attached;
+    return out;
+  };
+  std::vector<MachineSighting> disks = {
+      disk("a-cache-1", "vol-2", 20, false), disk("a-cache-1", "vol-1", 10, false),
+      disk("a-cache-2", "vol-3", 30, false), disk("a-cache-2", "vol-4", 40, true)};
+  name_surplus(disks);
+  std::map<std::string, std::string> names;
+  for (const MachineSighting& one : disks)
+    names[one.external.substr(10)] = one.name;
+  const std::map<std::string, std::string> wanted = {{"vol-1", "a-cache-1"},
+                                                     {"vol-2", "a-cache-1-surplus-vol-2"},
+                                                     {"vol-3", "a-cache-2-surplus-vol-3"},
+                                                     {"vol-4", "a-cache-2"}};
+  EXPECT_EQ(names, wanted);
+}
+
+TEST(Ec2Disks, TheMembersOfAGangAreInTheSameOrderInEveryList) {
+  MachineSighting gang;
+  gang.external = "us-east-1/i-2,i-1";
+  EXPECT_EQ(member_of(gang, 0).external, "us-east-1/i-1");
+  EXPECT_EQ(member_of(gang, 1).external, "us-east-1/i-2");
+  gang.external = "us-east-1/i-1";
+  EXPECT_EQ(member_of(gang, 1).external, "us-east-1/i-1");
 }
 
 TEST(Boot, ADiskHoldsTheSystemBesideTheJobs) {

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/limits.h"
 #include "base/text.h"
 #include "core/control/renting/offers.h"
@@ -46,6 +48,13 @@ bool wants_caches(const Pool& pool) {
   return pool.cache_gib > 0 && pool.state == PoolState::active;
 }
 
+// A large gang has many disks, so it has them only if the administrator says so. Kinds of pools
+// that cannot attach a disk to a node of a gang do not have this option.
+bool for_gangs(const Pool& pool) {
+  const auto option = pool.options.find("gang_caches");
+  return option != pool.options.end() && option->second == "true";
+}
+
 // Why nobody needs the disk any more; empty: somebody may.
 std::string needless(const Pool& pool, const Machine& disk, WallTime now) {
   if (!wants_caches(pool) || disk.volume_gib != pool.cache_gib)
@@ -58,11 +67,37 @@ std::string needless(const Pool& pool, const Machine& disk, WallTime now) {
              : "";
 }
 
+void order_cache(const State& state,
+                 const Machine& machine,
+                 const std::string& name,
+                 WallTime now,
+                 std::uint64_t& next_account,
+                 Events& events) {
+  const Pool& pool = state.pools.at(machine.pool);
+  Machine disk;
+  disk.name = name;
+  disk.pool = pool.id;
+  disk.nodes = 0;
+  disk.volume_gib = pool.cache_gib;
+  disk.offer = disk_offer(state, pool, *machine.offer);
+  disk.wanted_at = now;
+  disk.used = true;
+  if (refusal_of(pool, *disk.offer, now))
+    return;
+  disk.account = NodeId(next_account++);
+  events.push_back(MachineWanted{std::move(disk), fmt::format("the cache of {}", machine.name)});
+}
+
 }  // namespace
+
+std::vector<std::string> caches_of(const Machine& machine) {
+  return machine.cache.empty() ? std::vector<std::string>{} : split(machine.cache, ',');
+}
 
 const Machine* holder_of(const State& state, const std::string& disk) {
   for (const auto& [name, machine] : state.machines)
-    if (machine.cache == disk)
+    if (machine.cache.find(disk) != std::string::npos &&
+        std::ranges::count(caches_of(machine), disk) > 0)
       return &machine;
   return nullptr;
 }
@@ -71,9 +106,9 @@ std::string cache_for(const State& state,
                       const Pool& pool,
                       const Machine& machine,
                       const std::set<std::string>& taken) {
-  // The nodes of a gang come from one request, which cannot name a disk for each.
-  if (!wants_caches(pool) || !machine.offer || machine.nodes != 1)
+  if (!wants_caches(pool) || !machine.offer || (machine.nodes != 1 && !for_gangs(pool)))
     return {};
+  std::vector<std::string> found;
   for (std::uint32_t number = 1; number <= pool.machines_max; ++number) {
     const std::string name = cache_name(pool, *machine.offer, number);
     const auto disk = state.machines.find(name);
@@ -81,7 +116,9 @@ std::string cache_for(const State& state,
         disk == state.machines.end() || (disk->second.state != MachineState::releasing &&
                                          disk->second.volume_gib == pool.cache_gib);
     if (usable && !taken.contains(name) && !holder_of(state, name))
-      return name;
+      found.push_back(name);
+    if (found.size() == machine.nodes)
+      return join(found, ",");
   }
   return {};
 }
@@ -96,21 +133,11 @@ void plan_caches(const State& state, WallTime now, std::uint64_t& next_account, 
         events.push_back(MachineReleased{name, std::move(why), false});
       continue;
     }
-    if (machine.cache.empty() || machine.external.empty() || !wants_caches(pool) ||
-        machine.state != MachineState::wanted || state.machines.contains(machine.cache))
+    if (machine.external.empty() || !wants_caches(pool) || machine.state != MachineState::wanted)
       continue;
-    Machine disk;
-    disk.name = machine.cache;
-    disk.pool = pool.id;
-    disk.nodes = 0;
-    disk.volume_gib = pool.cache_gib;
-    disk.offer = disk_offer(state, pool, *machine.offer);
-    disk.wanted_at = now;
-    disk.used = true;
-    if (refusal_of(pool, *disk.offer, now))
-      continue;
-    disk.account = NodeId(next_account++);
-    events.push_back(MachineWanted{std::move(disk), fmt::format("the cache of {}", name)});
+    for (const std::string& cache : caches_of(machine))
+      if (!state.machines.contains(cache))
+        order_cache(state, machine, cache, now, next_account, events);
   }
 }
 

@@ -7,6 +7,7 @@
 
 #include <set>
 #include <string>
+#include <vector>
 
 #include "core/control/decide/decider.h"
 
@@ -15,8 +16,13 @@ namespace billow::control {
 // What disks are called where machines have an instance type.
 inline constexpr const char* cache_instance = "cache disk";
 
-// The name of the disk that a machine ordered now will have: one that no machine has, and that
-// `taken` does not contain. It may not exist yet. Empty: the pool has none.
+// The disks of a machine. `Machine::cache` names one, or one for each node of a gang, separated by
+// commas.
+std::vector<std::string> caches_of(const Machine& machine);
+
+// The name of the disk that a machine ordered now will have (`Machine::cache`): one that no machine
+// has, and that `taken` does not contain. It may not exist yet. Empty: the pool has none, or not
+// enough for each node.
 std::string cache_for(const State& state,
                       const Pool& pool,
                       const Machine& machine,

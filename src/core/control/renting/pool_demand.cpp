@@ -506,7 +506,8 @@ class Planner {
         pool.capabilities->bills_from_order)
       machine.account = NodeId(draft_.next_account++);
     machine.cache = cache_for(state_, pool, machine, draft_.caches);
-    draft_.caches.insert(machine.cache);
+    for (std::string& disk : caches_of(machine))
+      draft_.caches.insert(std::move(disk));
     draft_.count[pool.id] += machine.nodes;
     draft_.ordered[pool.id] += machine.nodes;
     draft_.spends[pool.id] += source.price().nano_usd_per_s * machine.nodes;
