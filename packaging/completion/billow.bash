@@ -6,7 +6,7 @@ _billow() {
   prev=${COMP_WORDS[COMP_CWORD-1]}
   cmd=${COMP_WORDS[1]}
   COMPREPLY=()
-  if [ "$COMP_CWORD" -eq 1 ]; then COMPREPLY=($(compgen -W "run submit shell attach ps logs describe explain wait suspend resume stop cancel label port-forward ssh ssh-config ssh-proxy agent ranks rsh stage box nvidia-smi schedule status nodes drain undrain cordon uncordon events pool machine cloud check top watch auth user node login logout context dashboard project token approvals role secret-backend secret authority audit quota config reserve cost waste invoice anomalies bill month budget price idle keepalive webhook notify commitment advise prices plan deploy traffic promote endpoints scale rollback delete endpoint-key gateway profile compare loadtest simulate cp volume join install env restart rerun mcp up down doctor store upgrade uninstall docs map notebook sdk completion version help" -- "$cur")); return; fi
+  if [ "$COMP_CWORD" -eq 1 ]; then COMPREPLY=($(compgen -W "run submit shell attach ps logs describe explain wait suspend resume stop cancel label port-forward ssh ssh-config ssh-proxy agent ranks rsh stage box nvidia-smi schedule status nodes drain undrain cordon uncordon events pool machine cloud check top watch auth user node login logout context dashboard project token approvals role secret-backend secret authority audit quota config reserve cost waste invoice anomalies bill month budget price idle keepalive webhook notify commitment advise prices plan deploy traffic promote calls endpoints scale rollback delete endpoint-key gateway profile compare loadtest simulate cp volume join install env restart rerun mcp up down doctor store upgrade uninstall docs map notebook sdk completion version help" -- "$cur")); return; fi
   case $cmd in
     approvals) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "list approve deny" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     audit) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "verify export" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
@@ -393,10 +393,11 @@ _billow() {
         --environment) return ;;
         --limit) return ;;
         --key) return ;;
+        --signed-by) return ;;
         --enter) return ;;
         --store) return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--image --environment --hold --limit --key --enter --store --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--image --environment --hold --limit --key --signed-by --enter --store --help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -c -f -- "$cur")); return ;;
     "nvidia-smi")
       if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--help -h" -- "$cur")); return; fi
@@ -1497,6 +1498,7 @@ _billow() {
         --mirror) return ;;
         --auto-rollback) COMPREPLY=($(compgen -W "on errors off" -- "$cur")); return ;;
         --sticky) return ;;
+        --sample) return ;;
         --gpus|-g) return ;;
         --gpu-mem) return ;;
         --gpu-type) return ;;
@@ -1551,7 +1553,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--min --max --concurrency --timeout --idle --keep --slo --health --start-timeout --regions --base-on-demand --queue --access --cors --webhook --protocol --balance --price --traffic --mirror --mirror-post --auto-rollback --sticky --no-wait --quiet -q --gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --disk --node-label --constraint --region --zone --pool --cloud --max-price --by --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --isolation --seccomp --max-processes --env-var -e --no-env --secret --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--min --max --concurrency --timeout --idle --keep --slo --health --start-timeout --regions --base-on-demand --queue --access --cors --webhook --protocol --balance --price --traffic --mirror --mirror-post --auto-rollback --sticky --sample --no-wait --quiet -q --gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --disk --node-label --constraint --region --zone --pool --cloud --max-price --by --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --isolation --seccomp --max-processes --env-var -e --no-env --secret --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --json --head --data --help -h" -- "$cur")); return; fi
       return ;;
     "traffic")
       case $prev in
@@ -1566,6 +1568,13 @@ _billow() {
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
       if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--quiet -q --json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "calls")
+      case $prev in
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--cancel --json --head --data --help -h" -- "$cur")); return; fi
       return ;;
     "endpoints")
       case $prev in
@@ -1624,12 +1633,14 @@ _billow() {
         --webhook-host) return ;;
         --otlp) return ;;
         --trace-sample) return ;;
+        --sample-to) return ;;
+        --sample) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
         --serve) return ;;
         --cert) COMPREPLY=($(compgen -f -- "$cur")); return ;;
         --key) COMPREPLY=($(compgen -f -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--listen --head --token-file --fingerprint --ca --client-cert --client-key --region --advertise --webhook-host --otlp --trace-sample --data --serve --cert --key --any-port --log-json --verbose -v --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--listen --head --token-file --fingerprint --ca --client-cert --client-key --region --advertise --webhook-host --otlp --trace-sample --sample-to --sample --data --serve --cert --key --take-over --any-port --log-json --verbose -v --help -h" -- "$cur")); return; fi
       return ;;
     "profile")
       case $prev in
@@ -1990,6 +2001,7 @@ _billow() {
         --otlp-metrics) return ;;
         --otlp-every) return ;;
         --trace-sample) return ;;
+        --sample-to) return ;;
         --tls-cert) COMPREPLY=($(compgen -f -- "$cur")); return ;;
         --tls-key) COMPREPLY=($(compgen -f -- "$cur")); return ;;
         --tls-name) return ;;
@@ -2004,7 +2016,7 @@ _billow() {
         --backup-every) return ;;
         --backup-keep) return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--listen --data --sim --node-name --metrics --vault-arena --sleep-memory --sleep-disk --allow-mig-changes --images-max --pull-patience --allow-metadata --allow-namespaces --secrets-key --notify-command --smtp --smtp-password-file --smtp-from --smtp-ca --label -l --gateway --gateway-user --webhook-host --otlp --otlp-metrics --otlp-every --trace-sample --system --no-agent --tls --tls-cert --tls-key --tls-name --public-url --client-ca --require-client-certificates --certificate-life --store --store-file --standby --files-dir --logs --backup-dir --backup-every --backup-keep --plain-http --background --log-json --verbose -v --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--listen --data --sim --node-name --metrics --vault-arena --sleep-memory --sleep-disk --allow-mig-changes --images-max --pull-patience --allow-metadata --allow-namespaces --secrets-key --notify-command --smtp --smtp-password-file --smtp-from --smtp-ca --label -l --gateway --gateway-user --webhook-host --otlp --otlp-metrics --otlp-every --trace-sample --sample-to --system --no-agent --tls --tls-cert --tls-key --tls-name --public-url --client-ca --require-client-certificates --certificate-life --store --store-file --standby --files-dir --logs --backup-dir --backup-every --backup-keep --plain-http --background --log-json --verbose -v --help -h" -- "$cur")); return; fi
       return ;;
     "down")
       case $prev in

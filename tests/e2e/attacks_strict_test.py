@@ -275,7 +275,7 @@ class Strict(unittest.TestCase):
             (("--network", "host"), "exclude each other"),
             (("--network", "internet"), "does not exist yet"),
             (("--network", "project"), "does not exist yet"),
-            (("--nodes", "2"), "a gang needs the network"),
+            (("--nodes", "2"), "a gang needs a network"),
             (("--gpus", "0.5"), "a slice of a GPU is shared"),
             (("--suspendable", "yes"), "would leave its isolation"),
             (("--checkpoint-dir", "/var/tmp"), "a directory of the node"),
