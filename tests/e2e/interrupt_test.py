@@ -105,7 +105,7 @@ class Interrupts(unittest.TestCase):
         job = self.running()
         attached = self.screen("attach", "long")
         attached.expect("Ctrl-C detaches")
-        self.interrupt(attached, f"detached from job {job}, which continues", 0)
+        self.interrupt(attached, f"detached from job {job}, which keeps running", 0)
 
     def test_watch_and_top(self):
         job = self.running()

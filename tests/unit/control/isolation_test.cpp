@@ -50,11 +50,11 @@ TEST_F(Isolated, APlainJobIsAsBefore) {
 TEST_F(Isolated, WhatWouldNotBeAWallIsRefused) {
   SubmitJob job = strict();
   job.spec.nodes = 2;
-  refuses(job, "a gang needs the network");
+  refuses(job, "a gang needs a network");
   job = strict();
   job.spec.resources.whole_node = true;
   job.spec.resources.gpus = 0;
-  refuses(job, "whole node");
+  refuses(job, "--whole-node");
   job = strict();
   job.spec.resources.share.milli = 500;
   refuses(job, "slice");
