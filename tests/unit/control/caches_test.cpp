@@ -144,6 +144,10 @@ TEST(Caches, EachNodeOfAGangHasADiskIfThePoolSaysSo) {
     w.must(ReleaseMachine{"aws-1", "test"});
     w.gone("aws-1");
     EXPECT_TRUE(w.find("aws-cache-us-1a-2")->idle_since);
+    w.submit(8);
+    w.plan();
+    ASSERT_EQ(w.wanted().size(), 1u) << "a gang that was given back is no sign of missing capacity";
+    EXPECT_EQ(w.wanted()[0].cache, disk) << "a single machine takes the first of them";
     w.check_replay();
   }
 }

@@ -275,8 +275,10 @@ void Decider::provider_ended(const Pool& pool,
   const std::string why = seen.note.empty() ? "the provider ended it" : seen.note;
   // What the provider took back before it ran costs nothing and is no fault of the pool.
   const bool taken_back = seen.failed && machine.state == MachineState::wanted;
-  // A gang of which a part never came. (A single node that has left is no sign of that.)
-  const bool incomplete = machine.nodes > 1 && nodes_of(state, machine).size() < machine.nodes;
+  // A gang of which a part never came. (A single node that has left is no sign of that, nor are
+  // nodes of a machine that was given back.)
+  const bool incomplete = machine.nodes > 1 && machine.state != MachineState::releasing &&
+                          nodes_of(state, machine).size() < machine.nodes;
   if (machine.state == MachineState::wanted || incomplete) {
     pause_orders(
         pool, machine, seen.failed.value_or(RefusalKind::capacity),
