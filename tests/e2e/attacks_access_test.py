@@ -507,7 +507,7 @@ class NodePolicy(RigTest):
         self.assertEqual(self.end_of("ana", "true").code, 126)
         # One that others can write is none.
         os.chmod(rig.environment["BILLOW_NODE_POLICY"], 0o666)
-        self.assertIn("others than root", self.end_of(None, "true").errors)
+        self.assertIn("users other than root", self.end_of(None, "true").errors)
         rig.node_policy("nonsense")
         self.assertIn("line 1", self.end_of(None, "true").errors)
         rig.node_policy("allow 0-4294967294")
