@@ -371,7 +371,6 @@ class Failover(postgres.PostgresTest):
         return [node["state"] for node in nodes] == ["ready"]
 
 
-@unittest.skipIf(net.usable(), net.usable())
 # Forty connections that never send anything and are never closed.
 IDLE = """
 import socket, sys, time
@@ -380,6 +379,7 @@ time.sleep(600)
 """
 
 
+@unittest.skipIf(net.usable(), net.usable())
 class Door(postgres.PostgresTest):
     """Connections to a head that stands by are passed on, over a network between machines."""
 
