@@ -76,13 +76,14 @@ FROM_OUTSIDE = re.compile(
     r"Boost|OpenSSL|SQLite|libpq|standard library|fmt|zstd|shim|pugixml|libyaml|toml|nghttp2", re.I
 )
 SOURCE = (".cpp", ".h")
+TOPS = ("src", "shim", "tests", "bench", "tools")
 
 
-def files_of(root, top):
+def files_of(root, top, ends=SOURCE):
     for folder, dirs, names in os.walk(os.path.join(root, top)):
         dirs[:] = [d for d in dirs if d not in ("node_modules", "build", "dist")]
         for name in sorted(names):
-            if name.endswith(SOURCE):
+            if name.endswith(ends):
                 yield os.path.relpath(os.path.join(folder, name), root)
 
 
@@ -92,8 +93,7 @@ class House:
     def __init__(self, root):
         self.root = root
         self.findings = []
-        tops = ("src", "shim", "tests", "bench", "tools")
-        self.paths = [f for top in tops for f in files_of(root, top)]
+        self.paths = [f for top in TOPS for f in files_of(root, top)]
         self.text = {}
         for path in self.paths:
             with open(os.path.join(root, path), encoding="utf-8") as f:
@@ -255,6 +255,16 @@ def check_folders(house):
             house.found(here, 0, f"{len(own)} sources; {FOLDER_FILES_MAX} is the limit")
 
 
+def check_python(house):
+    """A test that does not compile is a test that does not run."""
+    for path in (f for top in (*TOPS, "sdk") for f in files_of(house.root, top, ".py")):
+        with open(os.path.join(house.root, path), encoding="utf-8") as f:
+            try:
+                compile(f.read(), path, "exec")
+            except SyntaxError as error:
+                house.found(path, error.lineno, f"not Python: {error.msg}")
+
+
 DECLARATION = re.compile(r"\b([a-z_][a-z0-9_]{3,})\s*\(")
 
 
@@ -319,6 +329,7 @@ def check(root):
     check_layers(house, check_includes(house))
     check_text(house)
     check_folders(house)
+    check_python(house)
     check_dead(house)
     check_client(house)
     return house.findings
@@ -362,6 +373,7 @@ SELF_TEST = {
     "src/head/i.cpp": ("#include <iostream>\n", "outside the client"),
     "src/client/i.cpp": ('#include "head/h.h"\n', "a client is built without head/h.h"),
     "src/net/l.cpp": ("#include <sys/epoll.h>\n", "is Linux's"),
+    "tests/e2e/n.py": ("@skip\nX = 1\n", "not Python"),
     "src/net/m.cpp": ("#if defined(__APPLE__)\n", "systems differ by files"),
 }
 
