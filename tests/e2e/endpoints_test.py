@@ -635,7 +635,7 @@ class Faults(EndpointTest):
         refused = self.rig.cli("calls", "listed", slow)
         self.assertIn("is cancelled", refused.errors)
         self.assertEqual(refused.code, 1)
-        self.assertIn("no such call", self.rig.cli("calls", "listed", "nonsense").errors)
+        self.assertIn("has no call with this id", self.rig.cli("calls", "listed", "nonsense").errors)
 
 
 class UnderLoad(EndpointTest):
