@@ -13,7 +13,7 @@ import { watchForNotifications } from './notifications';
 import { Overview } from './overview';
 import { lazy } from './lazy';
 import { nameOfPage, others, pages } from './pages';
-import { paletteOpen } from './palette_state';
+import { openPalette, paletteOpen } from './palette_state';
 import { ProviderLinks } from './sign_in';
 import { Ask, Empty } from './ui';
 import { away, follow, jobs, jobsTick, look, notices, ready, route, signedOut } from './store';
@@ -282,13 +282,7 @@ export function App() {
         >
           {nameOfPage(at) ?? 'Menu'} ▾
         </button>
-        <button
-          class="quiet find"
-          title="Go to a page, job or node"
-          onClick={() => {
-            paletteOpen.value = true;
-          }}
-        >
+        <button class="quiet find" title="Go to a page, job or node" onClick={openPalette}>
           <span>Go to…</span> <kbd>Ctrl K</kbd>
         </button>
         <Navigation at={at} />

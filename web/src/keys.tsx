@@ -2,7 +2,7 @@
 import { signal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
 import { pages } from './pages';
-import { paletteOpen } from './palette_state';
+import { openPalette, paletteOpen, typeAhead } from './palette_state';
 
 export const helpOpen = signal(false);
 
@@ -100,9 +100,12 @@ export function listenToKeys(closeMenu: () => void): () => void {
       (target.tagName === 'INPUT' && (target as HTMLInputElement).type !== 'checkbox');
     if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === 'k' && !inTerminal) {
       event.preventDefault();
-      paletteOpen.value = !paletteOpen.value;
+      if (paletteOpen.value) paletteOpen.value = false;
+      else openPalette();
       return;
     }
+    if (paletteOpen.value && !document.querySelector('dialog.palette[open]'))
+      return typeAhead(event);
     if (event.key === 'Escape') {
       helpOpen.value = false;
       closeMenu();

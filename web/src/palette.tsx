@@ -1,11 +1,11 @@
 // The command palette: pages, actions, jobs, nodes and endpoints by a few letters. Jobs that ended
 // are found by the head.
 import { useSignal } from '@preact/signals';
-import { useEffect, useRef } from 'preact/hooks';
+import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
 import { call, get, has, type JobPage } from './api';
 import { helpOpen } from './keys';
 import { others, pages } from './pages';
-import { paletteOpen } from './palette_state';
+import { openFirst, paletteOpen, paletteText } from './palette_state';
 import { may, maySubmit } from './rights';
 import { isIdle, jobs, look, nodes, rowOf, signedOut } from './store';
 import { stopIdleSoon } from './stopping';
@@ -89,15 +89,60 @@ function local(words: string[], endpoints: string[]): Item[] {
 
 export function Palette() {
   const box = useRef<HTMLDialogElement>(null);
-  const text = useSignal('');
   const at = useSignal(0);
   const endpoints = useSignal<string[]>([]);
   const found = useSignal<Item[]>([]);
   const looking = useSignal(false);
-  // Enter was pressed before the head had answered: its first job is opened once it has.
-  const openFirst = useRef(false);
-  useEffect(() => {
+  const search = useRef(0);
+  const words = paletteText.value.toLowerCase().split(/\s+/).filter(Boolean);
+  const here = local(words, endpoints.value);
+  const known = new Set(here.map((i) => i.text));
+  const items = [
+    ...here.slice(0, shownMax),
+    ...found.value.filter((i) => !known.has(i.text)),
+  ].slice(0, shownMax + 4);
+  const chosen = Math.min(at.value, items.length - 1);
+  const close = () => {
+    paletteOpen.value = false;
+  };
+  const run = (item: Item | undefined) => {
+    if (!item) return;
+    close();
+    item.run();
+  };
+  // Results of other words are taken away at once, or Enter would open one of them.
+  const type = (text: string) => {
+    window.clearTimeout(search.current);
+    paletteText.value = text;
+    at.value = 0;
+    found.value = [];
+    looking.value = text.trim().length >= 2;
+    if (!looking.value) return;
+    const timer = window.setTimeout(() => {
+      const answer = (results: Item[]) => {
+        if (search.current !== timer) return;
+        looking.value = false;
+        found.value = results;
+        if (openFirst.value) run(results[0]);
+      };
+      const query = new URLSearchParams({ state: 'all', limit: '8', search: text });
+      get<JobPage>(`/v1/jobs?${query}`).then(
+        (page) => answer(page.jobs.map((j) => jobItem(rowOf(j)))),
+        () => answer([]),
+      );
+    }, 150);
+    search.current = timer;
+  };
+  useLayoutEffect(() => {
     box.current?.showModal();
+    type(paletteText.value);
+    if (openFirst.value) run(items[0]);
+    return () => {
+      window.clearTimeout(search.current);
+      search.current = 0;
+    };
+  }, []);
+  useEffect(() => {
     void has('/v1/endpoints').then((yes) => {
       if (yes)
         void get<{ endpoints: { name: string }[] }>('/v1/endpoints').then(
@@ -108,46 +153,6 @@ export function Palette() {
         );
     });
   }, []);
-  useEffect(() => {
-    found.value = [];
-    openFirst.current = false;
-    looking.value = text.value.trim().length >= 2;
-    if (!looking.value) return;
-    let over = false;
-    const answer = (items: Item[]) => {
-      if (over) return;
-      looking.value = false;
-      found.value = items;
-      if (openFirst.current) run(items[0]);
-    };
-    const timer = window.setTimeout(() => {
-      const query = new URLSearchParams({ state: 'all', limit: '8', search: text.value });
-      get<JobPage>(`/v1/jobs?${query}`).then(
-        (page) => answer(page.jobs.map((j) => jobItem(rowOf(j)))),
-        () => answer([]),
-      );
-    }, 150);
-    return () => {
-      over = true;
-      window.clearTimeout(timer);
-    };
-  }, [text.value]);
-  const close = () => {
-    paletteOpen.value = false;
-  };
-  const words = text.value.toLowerCase().split(/\s+/).filter(Boolean);
-  const here = local(words, endpoints.value);
-  const known = new Set(here.map((i) => i.text));
-  const items = [
-    ...here.slice(0, shownMax),
-    ...found.value.filter((i) => !known.has(i.text)),
-  ].slice(0, shownMax + 4);
-  const chosen = Math.min(at.value, items.length - 1);
-  const run = (item: Item | undefined) => {
-    if (!item) return;
-    close();
-    item.run();
-  };
   const onKey = (event: KeyboardEvent) => {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (step) {
@@ -155,7 +160,7 @@ export function Palette() {
       event.preventDefault();
     } else if (event.key === 'Enter') {
       event.preventDefault();
-      if (items.length === 0) openFirst.current = looking.value;
+      openFirst.value = items.length === 0 && looking.value;
       run(items[chosen]);
     }
   };
@@ -179,10 +184,10 @@ export function Palette() {
         placeholder="A page, job, node, endpoint or action"
         autocomplete="off"
         spellcheck={false}
-        value={text.value}
+        value={paletteText.value}
         onInput={(e) => {
-          text.value = e.currentTarget.value;
-          at.value = 0;
+          openFirst.value = false;
+          type(e.currentTarget.value);
         }}
         onKeyDown={onKey}
         ref={(el) => {
@@ -206,7 +211,7 @@ export function Palette() {
         ))}
         {items.length === 0 && (
           <li role="option" aria-selected="false" aria-disabled="true">
-            {looking.value ? 'Looking…' : `Nothing matches “${text.value}”`}
+            {looking.value ? 'Looking…' : `Nothing matches “${paletteText.value}”`}
           </li>
         )}
       </ul>

@@ -39,6 +39,20 @@ constexpr std::size_t fetches_at_once = 3;
 constexpr const char* owner_file = ".owner";
 constexpr const char* spare_place = "spare";
 
+// A job without a network has this socket too, so only the inputs that were submitted with it are
+// fetched, from the servers that its variables named then. The keys that it sends are not stored.
+bool was_submitted(const TaskRecord& record, const std::string& url, const std::string& path) {
+  const auto wishes = split(record.variable(inputs_variable), '\n');
+  return std::ranges::find(wishes, url + "\t" + path) != wishes.end();
+}
+
+// Other jobs of the same owner use the cache, so such a job must not change its files.
+bool is_confined(const TaskRecord& record) {
+  const auto plan =
+      wire::from_json_text<container::Plan>(record.variable(container::plan_variable));
+  return plan && plan->confined;
+}
+
 }  // namespace
 
 // Calls the head with this node's credential.
@@ -467,22 +481,6 @@ void FileService::copy(const wire::agent_v1::CopyFiles& asked,
     --copies_;
     loop_.post([done, digest] { done(std::move(*digest)); });
   });
-}
-
-// A job without a network has this socket too, so only the inputs that were submitted with it are
-// fetched, from the servers that its variables named then. The keys that it sends are not stored.
-static bool was_submitted(const TaskRecord& record,
-                          const std::string& url,
-                          const std::string& path) {
-  const auto wishes = split(record.variable(inputs_variable), '\n');
-  return std::ranges::find(wishes, url + "\t" + path) != wishes.end();
-}
-
-// Such a job must not change files of the cache that jobs of its owner use.
-static bool is_confined(const TaskRecord& record) {
-  const auto plan =
-      wire::from_json_text<container::Plan>(record.variable(container::plan_variable));
-  return plan && plan->confined;
 }
 
 Status FileService::input(int peer, TaskId task, const TaskRecord& record, std::uint64_t bytes) {

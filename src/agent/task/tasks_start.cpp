@@ -142,8 +142,8 @@ Result<UserRecord> Tasks::account(const std::string& name) const {
   return found;
 }
 
-// The user a job runs as: a confined job's is never the account of its owner, where the agent can
-// prevent it.
+// The user a job runs as. A confined job never runs as its owner's account if the agent can prevent
+// it.
 Result<UserRecord> Tasks::user_of(const Start& start) const {
   if (const std::string owner = wire::confined_for(start); !owner.empty())
     return confined_user(owner);

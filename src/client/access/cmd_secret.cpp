@@ -194,7 +194,7 @@ void add_secret_commands(CommandTable& table) {
                    .example = "billow secret rotate-key",
                    .run = secret_rotate_key,
                    .details =
-                       "Every value has a data key of its own; the data keys are wrapped "
+                       "Every value has its own data key; the data keys are wrapped "
                        "with the new key, and the old key leaves secrets.key two minutes "
                        "later. If the head is killed meanwhile, it continues when it starts.",
                    .group = people_group});

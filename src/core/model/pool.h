@@ -34,6 +34,8 @@ struct PoolCapabilities {
   // The provider has disks that outlive machines, for `Pool::cache_gib`: the list price of a GiB
   // for a month. Zero: it has none.
   NanoUsd cache_gib_month;
+  // Nodes are shared with others, so a gang is ordered no more of each than it asks for.
+  bool gangs_share_nodes = false;
   bool operator==(const PoolCapabilities&) const = default;
 
   template <class S, class V>
@@ -46,6 +48,7 @@ struct PoolCapabilities {
     v("list_lag_ns", s.list_lag);
     v("disk_mib_max", s.disk_mib_max);
     v("cache_gib_month", s.cache_gib_month);
+    v("gangs_share_nodes", s.gangs_share_nodes);
   }
 };
 

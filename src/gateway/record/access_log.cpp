@@ -14,6 +14,8 @@ namespace {
 constexpr std::uint64_t file_bytes_max = 64 << 20;
 constexpr std::size_t buffer_bytes_max = 256 << 10;
 
+}  // namespace
+
 std::string_view end_name(End end) {
   switch (end) {
     case End::answered:
@@ -29,7 +31,6 @@ std::string_view end_name(End end) {
   }
   return "?";
 }
-}  // namespace
 
 AccessLog::AccessLog(net::Loop& loop, std::string path) : path_(std::move(path)) {
   timer_ = loop.every(milliseconds(250), [this] { flush(); });

@@ -10,6 +10,8 @@
 
 namespace billow::gateway {
 
+std::string_view end_name(End end);
+
 class AccessLog {
  public:
   AccessLog(net::Loop& loop, std::string path);

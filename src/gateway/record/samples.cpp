@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "gateway/record/access_log.h"
 
 namespace billow::gateway {
 namespace {
@@ -46,22 +47,6 @@ void append_side(std::string& out, const char* name, const Sample::Side& side) {
   out += '}';
 }
 
-std::string_view end_word(End end) {
-  switch (end) {
-    case End::answered:
-      return "answered";
-    case End::refused:
-      return "refused";
-    case End::client_gone:
-      return "client_gone";
-    case End::replica_failed:
-      return "replica_failed";
-    case End::timed_out:
-      return "timed_out";
-  }
-  return "?";
-}
-
 Status put(const s3::Access& access,
            const s3::Place& place,
            const std::string& key,
@@ -86,7 +71,7 @@ std::string sample_line(const Front& front, std::string_view endpoint, End end, 
   append_member(out, "key", t.key);
   append_member(out, "method", front.head().method);
   append_member(out, "path", repaired_utf8(front.path()));
-  append_member(out, "end", end_word(end));
+  append_member(out, "end", end_name(end));
   append_format(out, ",\"status\":{},\"replica\":{},\"first_us\":{},\"total_us\":{}", t.status,
                 t.upstream ? t.upstream->key : 0,
                 t.first_byte.ns == 0 ? -1 : (t.first_byte - t.arrived).ns / 1000,

@@ -448,7 +448,10 @@ std::unique_ptr<Pool> make_kubernetes_pool(const billow::Pool& settings, const O
 // The API server's list is complete: a pod that it no longer lists has ended.
 const Kind kubernetes_kind = {
     .name = "kubernetes",
-    .capabilities = {.sizes_to_demand = true, .several_nodes_at_once = true, .list_is_final = true},
+    .capabilities = {.sizes_to_demand = true,
+                     .several_nodes_at_once = true,
+                     .list_is_final = true,
+                     .gangs_share_nodes = true},
     .options = kubernetes_options(),
     .token_life = hours(24 * 7),  // a pod may wait long for a node
     .fetches_program = true,

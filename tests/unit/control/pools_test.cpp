@@ -104,6 +104,7 @@ TEST(Pools, AGangOfPodsGetsAsManyGpusOnEachNodeAsItNeeds) {
   PoolWorld w;
   Pool pods = w.pool("k8s");
   pods.kind = "kubernetes";
+  pods.capabilities->gangs_share_nodes = true;
   w.must(AddPool{pods});
   const JobId gang = w.submit(2, 2);
   w.must(PlanPools{});

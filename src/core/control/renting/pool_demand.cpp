@@ -359,8 +359,7 @@ class Planner {
     }
     Machine machine{.nodes = 1, .gpus = source.gpus(), .job = job.id};
     if (can.sizes_to_demand) {
-      // In Slurm a gang gets whole nodes. Pods share theirs, so a gang asks for no more than a job.
-      if (source.pool->kind != "slurm")
+      if (can.gangs_share_nodes)
         machine.gpus = gpus_on_a_node(spec.resources, source.gpus());
       machine.cpu_milli = cpu_milli_of(spec.resources);
       machine.mem_mib = spec.resources.mem_mib;
