@@ -8,10 +8,9 @@ import stat
 import subprocess
 import unittest
 
-from rig import BIN, Rig, RigTest, alive, poll
+from rig import BIN, SOURCE, Rig, RigTest, alive, poll
 from terminal_test import Screen
 
-ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "../.."))
 
 # What only tests need, and what starts a service once it is installed.
 NOT_FOR_RUNNING = re.compile(
@@ -43,9 +42,9 @@ class DevRun(unittest.TestCase):
         self.addCleanup(self.rig.close)
         copy = os.path.join(self.rig.root, "clone")
         os.makedirs(os.path.join(copy, "web"))
-        shutil.copy(os.path.join(ROOT, "dev"), copy)
-        shutil.copytree(os.path.join(ROOT, "tools/dev"), os.path.join(copy, "tools/dev"))
-        shutil.copy(os.path.join(ROOT, "web/package-lock.json"), os.path.join(copy, "web"))
+        shutil.copy(os.path.join(SOURCE, "dev"), copy)
+        shutil.copytree(os.path.join(SOURCE, "tools/dev"), os.path.join(copy, "tools/dev"))
+        shutil.copy(os.path.join(SOURCE, "web/package-lock.json"), os.path.join(copy, "web"))
         build = os.path.join(self.rig.root, "build")
         os.makedirs(build)
         for name in ("bin", "lib"):

@@ -6,9 +6,9 @@ import unittest
 
 import fake_cloud
 from fake_cloud import KEY, SHAPES, Cloud
-from rig import Rig, poll
+from rig import SOURCE, Rig, poll
 
-PROVIDERS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../data/providers")
+PROVIDERS = os.path.join(SOURCE, "data/providers")
 ENVIRONMENT = {
     "LAMBDA_API_KEY": KEY,
     "RUNPOD_API_KEY": KEY,

@@ -12,7 +12,7 @@ import net
 from aws_server import KEY, SECRET, AwsServer
 from booted import Machines
 from far import FarRig
-from rig import BIN, MARK, poll
+from rig import BIN, MARK, SOURCE, poll
 
 PLAIN_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -237,7 +237,7 @@ class LocalDisks(unittest.TestCase):
     def run_script(self, models, mounted=(), need_gib=0, size_gib=250):
         with open(self.folder.name + "/opt/billow/disk-kib", "w", encoding="ascii") as f:
             f.write(f"{need_gib << 20}\n")
-        with open(os.path.join(os.path.dirname(__file__), "../../src/pool/boot.cpp")) as f:
+        with open(os.path.join(SOURCE, "src/pool/boot.cpp")) as f:
             text = f.read()
         begin = text.index("disks.sh\" <<'END'\n") + len("disks.sh\" <<'END'\n")
         script = text[begin : text.index("\nEND\n", begin)]

@@ -9,7 +9,7 @@ import unittest
 
 import images
 from far import FarCase
-from rig import BILLOW, BIN, Rig, poll
+from rig import BILLOW, BIN, SOURCE, Rig, poll
 
 WHY_NOT = images.missing()
 SIM_CUDA = os.path.join(os.path.dirname(os.path.abspath(BIN)), "sim-cuda")
@@ -573,13 +573,12 @@ class Slices(unittest.TestCase):
         rig = Rig(sim="1xH100", BILLOW_CUDA=SIM_CUDA + "/libcuda.so.1")
         registry = images.Registry(rig.root)
         try:
-            here = os.path.dirname(os.path.abspath(__file__))
             image = registry.push(
                 "cuda:1",
                 images.python_tar(
                     {
                         "/usr/lib/libcuda.so.1": SIM_CUDA + "/libcuda.so.1",
-                        "/srv/cuda_loop.py": os.path.join(here, "cuda_loop.py"),
+                        "/srv/cuda_loop.py": os.path.join(SOURCE, "tests/support/cuda_loop.py"),
                     }
                 ),
                 "ENV LD_LIBRARY_PATH=/usr/lib",

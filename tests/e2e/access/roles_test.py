@@ -4,7 +4,7 @@ import os
 import re
 import unittest
 
-from rig import RigTest, poll
+from rig import SOURCE, RigTest, poll
 
 REFUSED = "this needs the permission"
 # Not called by those who may: they end the head, the caller's own token, or never answer.
@@ -58,7 +58,7 @@ class RolesAndRoutes(RolesTest):
                 cls.user(f"i-{role}", None, "", role)
 
     def test_the_page_of_rights_is_current(self):
-        path = os.path.join(os.path.dirname(__file__), "..", "..", "docs", "rights.md")
+        path = os.path.join(SOURCE, "docs/rights.md")
         with open(path, encoding="utf-8") as f:
             self.assertEqual(
                 f.read(),

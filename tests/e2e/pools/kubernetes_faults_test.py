@@ -17,7 +17,7 @@ import unittest
 
 import kube_real
 from kubernetes_test import KubeRig, RealRig
-from rig import poll
+from rig import SOURCE, poll
 
 # The lock is free again when its holder is gone, however it ended.
 JOB = """
@@ -27,7 +27,7 @@ echo start >> DIR/starts-N
 sleep TIME
 echo end >> DIR/ends-N
 """
-SUPPORT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support")
+SUPPORT = os.path.join(SOURCE, "tests/support")
 
 
 class Story:

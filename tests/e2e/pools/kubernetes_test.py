@@ -12,9 +12,8 @@ import unittest
 import kube_real
 from kube_double import KubeDouble
 from kube_service import ServiceAddresses
-from rig import BILLOW, Rig, poll
+from rig import BILLOW, SOURCE, Rig, poll
 
-ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../..")
 COUNTER = r"""
 i=0
 [ -n "$BILLOW_CHECKPOINT" ] && i=$(cat "$BILLOW_CHECKPOINT/count")
@@ -558,7 +557,7 @@ class OnReal(Cases, unittest.TestCase):
         self.assertNotIn("forbidden", self.rig.head_log())
 
     def test_the_documented_steps_for_an_account_with_few_rights_work(self):
-        with open(os.path.join(ROOT, "docs/kubernetes.md"), encoding="utf-8") as f:
+        with open(os.path.join(SOURCE, "docs/kubernetes.md"), encoding="utf-8") as f:
             text = f.read()
         role = re.search(r"`(billow install kubernetes --pool-only [^`]*)`", text)[1]
         steps = re.search(r"A kubeconfig for it, .*?```sh\n(.*?)```", text, re.S)[1]

@@ -10,9 +10,8 @@ import tempfile
 import threading
 import unittest
 
-from rig import BILLOW, poll
+from rig import BILLOW, SOURCE, poll
 
-TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 class Application(http.server.BaseHTTPRequestHandler):
@@ -162,7 +161,7 @@ class Clients(Gateway):
 class Grpc(Gateway):
     @classmethod
     def setUpClass(cls):
-        cls.folder = os.path.join(TESTS, "grpc")
+        cls.folder = os.path.join(SOURCE, "tests/grpc")
         if not os.path.isdir(os.path.join(cls.folder, "node_modules/@grpc/grpc-js")):
             raise unittest.SkipTest("the packages of tests/grpc are not installed")
         server = cls.beside(["node", "server.mjs"], cwd=cls.folder, stdout=subprocess.PIPE)

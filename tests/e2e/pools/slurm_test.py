@@ -7,8 +7,8 @@ import sys
 import tempfile
 import unittest
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tools/bench"))
-from rig import Rig, poll
+sys.path.insert(0, os.path.join(SOURCE, "tools/bench"))
+from rig import SOURCE, Rig, poll
 from slurm import Slurm
 
 WHY_NOT = (

@@ -6,9 +6,8 @@ import subprocess
 import sys
 import unittest
 
-from rig import BIN, RigTest, poll
+from rig import BIN, SOURCE, RigTest, poll
 
-HERE = os.path.dirname(os.path.abspath(__file__))
 BUILD = os.path.dirname(os.path.abspath(BIN))
 SIM_CUDA = os.path.join(BUILD, "sim-cuda")
 COUNT = "i=0; while :; do i=$((i+1)); echo $i > count.new; mv count.new count; sleep 0.02; done"
@@ -154,7 +153,7 @@ class SuspendCuda(RigTest):
             f"LD_LIBRARY_PATH={SIM_CUDA}",
             "--",
             sys.executable,
-            os.path.join(HERE, "cuda_loop.py"),
+            os.path.join(SOURCE, "tests/support/cuda_loop.py"),
             done,
             count,
             mib,

@@ -10,12 +10,11 @@ import tempfile
 import time
 import unittest
 
-from rig import BIN
+from rig import BIN, SOURCE
 
-ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "../.."))
 BUILD = os.path.abspath(os.path.join(BIN, ".."))
 VERSION = re.search(
-    r"^project\(billow VERSION ([0-9.]+)", open(f"{ROOT}/CMakeLists.txt").read(), re.M
+    r"^project\(billow VERSION ([0-9.]+)", open(f"{SOURCE}/CMakeLists.txt").read(), re.M
 )[1]
 MACHINE = os.uname().machine
 BUNDLE = f"billow-{VERSION}-linux-{MACHINE}.tar.gz"
@@ -43,7 +42,7 @@ def make_packages(out, key=None, version=VERSION):
             run("strip", "-o", f"{stage}/lib/{name}", f"{BUILD}/lib/{name}")
     for folder in ("system", "user"):
         os.makedirs(f"{stage}/lib/systemd/{folder}")
-    for folder, _, names in os.walk(f"{ROOT}/packaging/systemd"):
+    for folder, _, names in os.walk(f"{SOURCE}/packaging/systemd"):
         kind = "user" if folder.endswith("/user") else "system"
         for name in names:
             shutil.copy(os.path.join(folder, name), f"{stage}/lib/systemd/{kind}/{name}")
@@ -51,7 +50,7 @@ def make_packages(out, key=None, version=VERSION):
     assert made.returncode == 0, made
     packages = os.path.join(out, "dist")
     made = run(
-        f"{ROOT}/packaging/make_packages.sh",
+        f"{SOURCE}/packaging/make_packages.sh",
         stage,
         version,
         MACHINE,
@@ -110,7 +109,7 @@ class Packages(unittest.TestCase):
         control = run("dpkg-deb", "-I", f"{self.dist}/{deb[0]}").stdout
         self.assertIn("Depends: libc6 (>= 2.36)", control)
 
-    @unittest.skipUnless(os.path.exists(f"{ROOT}/.git"), "the sources come from git")
+    @unittest.skipUnless(os.path.exists(f"{SOURCE}/.git"), "the sources come from git")
     def test_the_formula_names_the_sources_of_the_release(self):
         with open(f"{self.dist}/billow.rb", encoding="utf-8") as f:
             formula = f.read()
@@ -130,7 +129,7 @@ class Packages(unittest.TestCase):
         # SECURITY.md says what remains and why.
         for unit, most in (("billow-head", 2.0), ("billow-node", 6.7), ("billow", 6.7)):
             with self.subTest(unit):
-                path = f"{ROOT}/packaging/systemd/{unit}.service"
+                path = f"{SOURCE}/packaging/systemd/{unit}.service"
                 rated = run("systemd-analyze", "security", "--offline=true", path).stdout
                 found = re.search(rf"exposure level for {unit}.service: ([0-9.]+)", rated)
                 self.assertLessEqual(float(found[1]), most, rated)
@@ -384,7 +383,7 @@ class BareDebian(unittest.TestCase):
             self.skipTest("needs podman and root")
         podman = ["podman", "--root", f"{self.root}/images", "--runroot", f"{self.root}/run"]
         podman += ["--storage-driver", "vfs", "--cgroup-manager", "cgroupfs"]
-        recipe = f"{ROOT}/packaging/container/Dockerfile"
+        recipe = f"{SOURCE}/packaging/container/Dockerfile"
         with open(recipe, encoding="utf-8") as f:
             base = re.search(r"^FROM (\S+)", f.read(), re.M)[1]
         self.assertEqual(run(*podman, "import", self.tar, base).returncode, 0)

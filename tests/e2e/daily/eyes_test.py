@@ -14,9 +14,8 @@ import time
 import unittest
 import urllib.request
 
-from rig import BILLOW, Rig, poll, sse_events
+from rig import BILLOW, SOURCE, Rig, poll, sse_events
 
-SOURCE = os.path.abspath(os.path.join(os.path.dirname(__file__), "../.."))
 BUSY = "while true; do :; done"
 # What the eight panels of the dashboard that NVIDIA publishes for dcgm-exporter ask for.
 NVIDIA_PANELS = {

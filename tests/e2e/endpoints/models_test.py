@@ -5,7 +5,7 @@ import subprocess
 import unittest
 
 from endpoints_test import EndpointTest
-from rig import poll
+from rig import SOURCE, poll
 
 SERVER = """
 import http.server, json, os
@@ -126,7 +126,7 @@ class Models(EndpointTest):
         self.assertTrue(body.endswith(b"data: [DONE]\n\n"), body)
 
     def test_openais_own_client(self):
-        folder = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "openai")
+        folder = os.path.join(SOURCE, "tests/openai")
         if not os.path.isdir(os.path.join(folder, "node_modules/openai")):
             self.skipTest("the packages of tests/openai are not installed")
         host, port = self.gateway()

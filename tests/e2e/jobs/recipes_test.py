@@ -7,13 +7,13 @@ import tempfile
 import unittest
 
 from endpoints_test import EndpointTest
-from rig import BILLOW, poll
+from rig import BILLOW, SOURCE, poll
 
 
 class Recipes(EndpointTest):
     """The scripts in examples/, with stand-ins for the model servers they start."""
 
-    EXAMPLES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../examples")
+    EXAMPLES = os.path.join(SOURCE, "examples")
 
     def test_language_models(self):
         programs = tempfile.mkdtemp(prefix="billow-recipes-")

@@ -12,9 +12,8 @@ import urllib.request
 
 import kube_real
 from chart_render import render_chart
-from rig import BILLOW, Rig, poll
+from rig import BILLOW, SOURCE, Rig, poll
 
-ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../..")
 
 
 def printed(*options):
@@ -113,10 +112,10 @@ class Install(unittest.TestCase):
     """What `billow install kubernetes` prints, and what is made of it."""
 
     def test_the_helm_chart_has_the_same_documents(self):
-        sys.path.insert(0, os.path.join(ROOT, "packaging/helm"))
+        sys.path.insert(0, os.path.join(SOURCE, "packaging/helm"))
         import generate
 
-        folder = os.path.join(ROOT, "packaging/helm/billow/templates")
+        folder = os.path.join(SOURCE, "packaging/helm/billow/templates")
         wanted = generate.templates(BILLOW)
         self.assertEqual(sorted(os.listdir(folder)), sorted(wanted))
         for name, text in wanted.items():
@@ -124,7 +123,7 @@ class Install(unittest.TestCase):
                 self.assertEqual(f.read(), text, f"{name}: run packaging/helm/generate.py")
 
     def test_the_documentation_has_the_rights_of_the_role(self):
-        with open(os.path.join(ROOT, "docs/kubernetes.md"), encoding="utf-8") as f:
+        with open(os.path.join(SOURCE, "docs/kubernetes.md"), encoding="utf-8") as f:
             self.assertIn(printed("--rights"), f.read())
 
     def test_a_role_for_a_pool_alone_has_no_head(self):

@@ -10,7 +10,7 @@ import unittest
 from aws_policy import Policy
 from aws_server import ACCOUNT, KEY, SECRET, AwsServer
 from booted import Machines
-from rig import Rig, poll
+from rig import SOURCE, Rig, poll
 
 
 class CloudRig(Rig):
@@ -499,7 +499,7 @@ class Parity(unittest.TestCase):
     """Our requests against those of Amazon's own SDK."""
 
     def test_requests_and_signatures_are_those_of_the_sdk(self):
-        folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../clouds")
+        folder = os.path.join(SOURCE, "tests/clouds")
         if not os.path.isdir(os.path.join(folder, "node_modules/@aws-sdk/client-ec2")):
             self.skipTest("needs `npm ci` in tests/clouds")
         rig = CloudRig()
