@@ -4,7 +4,6 @@ import os
 import re
 import shutil
 import signal
-import stat
 import subprocess
 import unittest
 
