@@ -98,8 +98,8 @@ bool StreamFront::tls() const {
   return connection_ && connection_->stream().tls();
 }
 
-int StreamFront::client_fd() const {
-  return connection_ ? connection_->stream().fd() : -1;
+std::optional<unsigned> StreamFront::client_owner() const {
+  return connection_ ? connection_->owner() : std::nullopt;
 }
 
 bool StreamFront::congested() {

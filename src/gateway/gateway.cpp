@@ -11,6 +11,7 @@
 #include "gateway/calls.h"
 #include "gateway/grpc.h"
 #include "gateway/mirror.h"
+#include "gateway/pure/digits.h"
 #include "net/certs.h"
 #include "net/guard.h"
 
@@ -104,7 +105,9 @@ Gateway::~Gateway() {
 }
 
 std::string Gateway::next_request_id() {
-  return fmt::format("{}-{:x}", id_prefix_, last_request_ + 1);
+  std::string id = id_prefix_ + '-';
+  append_number(id, last_request_ + 1, 16);
+  return id;
 }
 
 std::shared_ptr<LiveEndpoint> Gateway::find(std::string_view name) const {

@@ -105,6 +105,16 @@ class ProxyHost {
   virtual std::string next_request_id() = 0;
 };
 
+// The user at the other end of a connection within this machine. The kernel is asked until it knows:
+// a socket belongs to whoever created it, for as long as it is open.
+class PeerOwner {
+ public:
+  std::optional<unsigned> of(int fd);
+
+ private:
+  std::optional<unsigned> uid_;
+};
+
 // A client's request, and its HTTP/1.1 connection. A request over HTTP/2 (StreamFront) overrides
 // how the client is read and written; the rest is the same.
 class Front : public net::StreamOwner, public std::enable_shared_from_this<Front> {
@@ -177,7 +187,7 @@ class Front : public net::StreamOwner, public std::enable_shared_from_this<Front
   void forward_body(std::string_view data);
   void bad_request(int status, std::string_view detail);
   // How the client is read and written.
-  virtual int client_fd() const { return stream_->fd(); }
+  virtual std::optional<unsigned> client_owner() const { return owner_.of(stream_->fd()); }
   virtual bool client_lost(SteadyTime now);
   virtual void pause_client() { stream_->pause_reading(); }
   virtual void resume_client() { stream_->resume_reading(); }
@@ -226,6 +236,7 @@ class Front : public net::StreamOwner, public std::enable_shared_from_this<Front
   bool fresh_ = true;  // nothing has been parsed: the client may still choose HTTP/2
   std::string peer_;
   std::optional<unsigned> unix_uid_;
+  mutable PeerOwner owner_;
   std::string request_id_;
 
   std::string kept_body_;  // the body so far, while it may have to be sent again

@@ -1,6 +1,6 @@
 #include "gateway/pure/trace_context.h"
 
-#include <fmt/format.h>
+#include "gateway/pure/digits.h"
 
 namespace billow::gateway {
 namespace {
@@ -38,16 +38,26 @@ std::optional<TraceContext> parse_traceparent(std::string_view text) {
 }
 
 std::string trace_id_text(const TraceContext& context) {
-  return fmt::format("{:016x}{:016x}", context.trace[0], context.trace[1]);
+  std::string out;
+  append_hex(out, context.trace[0]);
+  append_hex(out, context.trace[1]);
+  return out;
 }
 
 std::string span_id_text(std::uint64_t span) {
-  return fmt::format("{:016x}", span);
+  std::string out;
+  append_hex(out, span);
+  return out;
 }
 
 std::string traceparent(const TraceContext& context) {
-  return fmt::format("00-{:016x}{:016x}-{:016x}-{:02x}", context.trace[0], context.trace[1],
-                     context.call, context.sampled ? 1 : 0);
+  std::string out = "00-";
+  append_hex(out, context.trace[0]);
+  append_hex(out, context.trace[1]);
+  out += '-';
+  append_hex(out, context.call);
+  out += context.sampled ? "-01" : "-00";
+  return out;
 }
 
 // splitmix64: numbers that do not repeat, at the price of a few instructions. They are no secrets.

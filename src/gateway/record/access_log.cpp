@@ -5,9 +5,7 @@
 
 #include <cstdio>
 
-#include <fmt/format.h>
-
-#include "base/append_format.h"
+#include "gateway/pure/digits.h"
 
 namespace billow::gateway {
 namespace {
@@ -47,15 +45,46 @@ void AccessLog::add(const Front& front, std::string_view endpoint, End end, Stea
   const auto us = [&](SteadyTime to, SteadyTime from) {
     return to.ns == 0 ? -1 : (to - from).ns / 1000;
   };
+  const auto word = [&](std::string_view text) {
+    buffer_ += text;
+    buffer_ += ' ';
+  };
+  const auto figure = [&](std::string_view name, auto number) {
+    buffer_ += name;
+    append_number(buffer_, number);
+  };
+  word(time_text(system_clock().wall()));
+  word(front.request_id());
+  word(front.peer());
+  word(endpoint);
   // The path may contain anything except spaces and control characters, which the parser has
   // refused.
-  append_format(buffer_,
-                "{} {} {} {} \"{} {}\" {} {} in={} out={} held_us={} first_us={} total_us={} "
-                "replica={} tries={} key={}\n",
-                format_utc(system_clock().wall()), front.request_id(), front.peer(), endpoint,
-                front.head().method, front.path(), t.status, end_name(end), t.bytes_in, t.bytes_out,
-                us(t.given, t.arrived), us(t.first_byte, t.arrived), us(now, t.arrived),
-                t.upstream ? t.upstream->name : "-", t.tries, t.key.empty() ? "-" : t.key);
+  buffer_ += '"';
+  word(front.head().method);
+  buffer_ += front.path();
+  figure("\" ", t.status);
+  buffer_ += ' ';
+  buffer_ += end_name(end);
+  figure(" in=", t.bytes_in);
+  figure(" out=", t.bytes_out);
+  figure(" held_us=", us(t.given, t.arrived));
+  figure(" first_us=", us(t.first_byte, t.arrived));
+  figure(" total_us=", us(now, t.arrived));
+  buffer_ += " replica=";
+  buffer_ += t.upstream ? std::string_view(t.upstream->name) : "-";
+  figure(" tries=", t.tries);
+  buffer_ += " key=";
+  buffer_ += t.key.empty() ? "-" : std::string_view(t.key);
+  buffer_ += '\n';
+}
+
+const std::string& AccessLog::time_text(WallTime now) {
+  const std::int64_t second = now.ns / 1'000'000'000;
+  if (second != second_) {
+    second_ = second;
+    second_text_ = format_utc(now);
+  }
+  return second_text_;
 }
 
 void AccessLog::flush() {

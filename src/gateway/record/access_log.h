@@ -19,11 +19,14 @@ class AccessLog {
   void add(const Front& front, std::string_view endpoint, End end, SteadyTime now);
 
  private:
+  const std::string& time_text(WallTime now);  // the same for all lines of a second
   void flush();
   std::string path_;
   Fd fd_;
   std::uint64_t bytes_ = 0;
   std::string buffer_;
+  std::int64_t second_ = -1;
+  std::string second_text_;
   net::Timer timer_;
 };
 
