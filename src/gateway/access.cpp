@@ -8,6 +8,7 @@
 #include "base/crypto.h"
 #include "base/text.h"
 #include "gateway/gateway.h"
+#include "net/sockets.h"
 
 namespace billow::gateway {
 namespace {
@@ -90,6 +91,20 @@ std::optional<net::Response> check_local(const Front& front) {
 }
 
 }  // namespace
+
+std::optional<unsigned> PeerOwner::of(int fd) {
+  if (!uid_)
+    uid_ = net::sockets::loopback_peer_uid(fd);
+  return uid_;
+}
+
+std::optional<unsigned> Front::local_user() const {
+  for (const char* passed_on :
+       {"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip", "Via"})
+    if (head_.headers.has(passed_on))
+      return std::nullopt;
+  return unix_uid_ ? unix_uid_ : client_owner();
+}
 
 std::optional<net::Response> check_access(Front& front,
                                           const LiveEndpoint& endpoint,

@@ -5,7 +5,6 @@
 
 #include "base/log.h"
 #include "base/text.h"
-#include "net/sockets.h"
 
 namespace billow::gateway {
 namespace {
@@ -56,20 +55,6 @@ Front::Front(Proxy& proxy, std::string peer, std::optional<unsigned> unix_uid)
 Front::~Front() {
   if (stream_)
     stream_->close();
-}
-
-std::optional<unsigned> PeerOwner::of(int fd) {
-  if (!uid_)
-    uid_ = net::sockets::loopback_peer_uid(fd);
-  return uid_;
-}
-
-std::optional<unsigned> Front::local_user() const {
-  for (const char* passed_on :
-       {"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip", "Via"})
-    if (head_.headers.has(passed_on))
-      return std::nullopt;
-  return unix_uid_ ? unix_uid_ : client_owner();
 }
 
 std::string_view Front::path() const {

@@ -105,8 +105,8 @@ class ProxyHost {
   virtual std::string next_request_id() = 0;
 };
 
-// The user at the other end of a connection within this machine. The kernel is asked until it knows:
-// a socket belongs to whoever created it, for as long as it is open.
+// The user at the other end of a connection within this machine. The kernel is asked until it
+// knows: a socket belongs to whoever created it, for as long as it is open.
 class PeerOwner {
  public:
   std::optional<unsigned> of(int fd);
