@@ -9,6 +9,7 @@ namespace {
 
 // Empty groups always kept; beyond that, half as many as there are groups with nodes.
 constexpr std::size_t asleep_min = 1024;
+constexpr std::uint32_t tenant_max = (1u << 30) - 1;
 
 }  // namespace
 
@@ -20,6 +21,7 @@ bool NodeGroups::before(GroupSlot a, GroupSlot b) const {
 }
 
 void NodeGroups::log(GroupSlot g) {
+  logged_at_[g] = log_end();
   log_.push_back(g);
   if (log_.size() <= 4 * groups_.size() + 4096)
     return;
@@ -29,7 +31,7 @@ void NodeGroups::log(GroupSlot g) {
   log_base_ += half;
 }
 
-GroupSlot NodeGroups::slot_for(std::uint64_t key, std::uint64_t tie) {
+GroupSlot NodeGroups::slot_for(std::uint64_t key, std::uint64_t tie, const FreeBrief& brief) {
   auto [it, fresh] = by_key_.try_emplace(key, 0);
   if (!fresh)
     return it->second;
@@ -37,6 +39,8 @@ GroupSlot NodeGroups::slot_for(std::uint64_t key, std::uint64_t tie) {
     it->second = static_cast<GroupSlot>(groups_.size());
     groups_.emplace_back();
     inhabited_.push_back(0);
+    briefs_.emplace_back();
+    logged_at_.push_back(0);
   } else {
     it->second = free_.back();
     free_.pop_back();
@@ -44,15 +48,19 @@ GroupSlot NodeGroups::slot_for(std::uint64_t key, std::uint64_t tie) {
   NodeGroup& g = groups_[it->second];
   g.key = key;
   g.tie = tie;
-  g.tenant = next_tenant_++;
-  if (next_tenant_ == 0)
-    next_tenant_ = 1;
+  g.tenant = next_tenant_;
+  next_tenant_ = next_tenant_ == tenant_max ? 1 : next_tenant_ + 1;
   g.seen_by = 0;
+  briefs_[it->second] = brief;
   return it->second;
 }
 
-GroupSlot NodeGroups::move(
-    Slot node, GroupSlot from, std::uint64_t key, std::uint64_t tie, Precedence precedence) {
+GroupSlot NodeGroups::move(Slot node,
+                           GroupSlot from,
+                           std::uint64_t key,
+                           std::uint64_t tie,
+                           Precedence precedence,
+                           const FreeBrief& brief) {
   if (precedence_.size() <= node)
     precedence_.resize(node + 1);
   if (from != no_slot && groups_[from].key == key && precedence_[node] == precedence)
@@ -60,7 +68,7 @@ GroupSlot NodeGroups::move(
   if (from != no_slot)
     leave(node, from);
   precedence_[node] = precedence;
-  const GroupSlot to = slot_for(key, tie);
+  const GroupSlot to = slot_for(key, tie, brief);
   NodeGroup& g = groups_[to];
   if (g.members.empty()) {
     ++awake_;

@@ -104,11 +104,14 @@ const std::string& domain_name(const Place& place, Closeness level) {
 void SchedIndex::Impl::node_changed(NodeState& node) {
   rank_cards(node);
   node.free_milli = 0;
+  FreeBrief brief{.cpu_milli = node.free_cpu_milli, .mem_mib = node.free_mem_mib};
   std::uint64_t h = mix(node.bare_hash, static_cast<std::uint64_t>(node.free_cpu_milli));
   h = mix(h, static_cast<std::uint64_t>(node.free_mem_mib) << 1 | (node.tasks == 0));
   for (std::uint8_t i : node.ranked) {
     const GpuState& g = node.gpus[i];
     node.free_milli += g.free_milli;
+    brief.most_milli = std::max(brief.most_milli, g.free_milli);
+    brief.idle_cards += g.free_milli >= whole_gpu_milli;
     h = mix(h, static_cast<std::uint64_t>(g.free_milli) << 40 ^
                    static_cast<std::uint64_t>(g.free_mem_mib));
     if (g.mig_used != 0)
@@ -124,7 +127,8 @@ void SchedIndex::Impl::node_changed(NodeState& node) {
   node.group = groups.move(
       static_cast<Slot>(&node - nodes.data()), node.group, h, node.hash,
       {static_cast<std::uint64_t>(std::reduce(node.awaited.begin(), node.awaited.end(), 0)),
-       node.shape_hash, node.shape.id.value});
+       node.shape_hash, node.shape.id.value},
+      brief);
   ++version;
 }
 

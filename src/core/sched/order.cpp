@@ -9,13 +9,14 @@ void CandidateOrder::grow(std::size_t groups) {
     return;
   const std::size_t blocks = (groups + block - 1) / block;
   marks_.resize(groups);
+  known_.resize(groups);
   scores_.resize(blocks * block, closed);
   least_.resize(blocks, closed);
   stale_.resize(blocks, false);
 }
 
 void CandidateOrder::forget() {
-  std::ranges::fill(marks_, Mark{});
+  std::ranges::fill(marks_, 0);
   std::ranges::fill(scores_, closed);
   std::ranges::fill(least_, closed);
   std::fill(stale_.begin(), stale_.end(), false);
@@ -23,7 +24,13 @@ void CandidateOrder::forget() {
 }
 
 void CandidateOrder::set(GroupSlot g, std::uint32_t tenant, double score, std::int32_t gpu) {
-  marks_[g] = {score, tenant, static_cast<std::int16_t>(gpu), true};
+  if (score == closed) {
+    close(g);
+    marks_[g] = tenant << 2;
+    return;
+  }
+  marks_[g] = tenant << 2 | fits | shown;
+  known_[g] = {score, gpu};
   show(g, score);
 }
 

@@ -26,24 +26,24 @@ class CandidateOrder {
   void grow(std::size_t groups);
   void forget();  // every score is unknown again
   double score(GroupSlot g) const { return scores_[g]; }
-  std::int32_t gpu(GroupSlot g) const { return marks_[g].gpu; }
+  std::int32_t gpu(GroupSlot g) const { return known_[g].gpu; }
   // Returns whether the slot's tenant was scored before; if so, its score is valid again.
   bool reopen(GroupSlot g, std::uint32_t tenant) {
-    Mark& m = marks_[g];
-    if (m.tenant != tenant)
+    const std::uint32_t mark = marks_[g];
+    if (mark >> 2 != tenant)
       return false;
-    if (!m.shown) {
-      m.shown = true;
-      show(g, m.score);
+    if ((mark & (fits | shown)) == fits) {
+      marks_[g] = mark | shown;
+      show(g, known_[g].score);
     }
     return true;
   }
   void set(GroupSlot g, std::uint32_t tenant, double score, std::int32_t gpu);
   // The group is empty now; its score is remembered.
   void close(GroupSlot g) {
-    if (!marks_[g].shown)
+    if ((marks_[g] & shown) == 0)
       return;
-    marks_[g].shown = false;
+    marks_[g] &= ~shown;
     show(g, closed);
   }
 
@@ -52,16 +52,19 @@ class CandidateOrder {
 
  private:
   static constexpr std::size_t block = 64;
-  struct Mark {
+  static constexpr std::uint32_t shown = 1;  // in scores_
+  static constexpr std::uint32_t fits = 2;   // the group has capacity for the class
+  struct Known {
     double score = closed;
-    std::uint32_t tenant = 0;  // of the slot when it was scored; 0: not scored
-    std::int16_t gpu = -1;  // the card a single share goes to, by its rank among the node's cards
-    bool shown = false;     // in scores_
+    std::int32_t gpu = -1;  // the card a single share goes to, by its rank among the node's cards
   };
   void show(GroupSlot g, double score);
 
   std::vector<double> scores_;  // of groups shown, else closed; padded to whole blocks
-  std::vector<Mark> marks_;
+  // The slot's tenant when it was scored (0: not scored), and two flags: there are many orders, each
+  // is read rarely, and a group without capacity, as most are, costs no more than this word.
+  std::vector<std::uint32_t> marks_;
+  std::vector<Known> known_;  // of groups that fit
   std::vector<double> least_;  // of each block
   std::vector<bool> stale_;    // blocks whose minimum must be found again
   std::vector<std::uint32_t> stale_list_;

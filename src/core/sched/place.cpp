@@ -90,6 +90,17 @@ Scored score_node(Impl& index, const PlacementClass& c, const NodeState& node, N
   return out;
 }
 
+// Whether a task of the class certainly does not fit on a node of the group.
+bool surely_full(const PlacementClass& c, const FreeBrief& brief) {
+  const Resources& r = c.resources;
+  if (brief.cpu_milli < r.cpu_milli || brief.mem_mib < r.mem_mib)
+    return true;
+  if (r.gpus <= 0 || r.takes_node() || c.mig)
+    return false;
+  return r.gpus > 1 && r.share.milli >= whole_gpu_milli ? brief.idle_cards < r.gpus
+                                                        : brief.most_milli < r.share.milli;
+}
+
 }  // namespace
 
 CandidateOrder& candidates(Impl& index, const PlacementClass& c) {
@@ -104,6 +115,8 @@ CandidateOrder& candidates(Impl& index, const PlacementClass& c) {
       return order.close(g);
     if (order.reopen(g, tenant))
       return;
+    if (surely_full(c, groups.brief(g)))
+      return order.set(g, tenant, CandidateOrder::closed, -1);
     NodeGroup& group = groups.at(g);
     const Scored scored = score_node(index, c, index.nodes[group.members.back()], group);
     order.set(g, tenant, scored.score, scored.gpu);
@@ -118,8 +131,10 @@ CandidateOrder& candidates(Impl& index, const PlacementClass& c) {
     for (GroupSlot g = 0; g < groups.size(); ++g)
       look(g);
   } else {
-    for (std::uint64_t at = order.cursor; at < groups.log_end(); ++at)
-      look(groups.logged(at));
+    for (std::uint64_t at = order.cursor; at < groups.log_end(); ++at) {
+      if (const GroupSlot g = groups.logged(at); !groups.logged_again(g, at))
+        look(g);
+    }
   }
   order.cursor = groups.log_end();
   return order;
