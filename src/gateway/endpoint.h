@@ -14,9 +14,8 @@
 // - A replica that is sick (endpoint_health.cpp) gets no requests while others can serve, and is
 //   replaced if it stays sick.
 // - A canary gets as many replicas as its part of the requests needs. It ends if one of them ends
-// by
-//   itself, or if its figures are worse than those of the serving revision (release_watch.h). The
-//   serving revision keeps enough replicas for all requests, so that nobody waits when it ends.
+//   by itself, or if its figures are worse than those of the serving revision (release_watch.h).
+//   The serving revision keeps enough replicas for all requests, so that nobody waits when it ends.
 // - Failed starts are retried at growing intervals. While the last start has failed and no replica
 //   is awake or starting, callers get the reason.
 #pragma once

@@ -26,6 +26,9 @@ void Service::arbitrate() {
   }
 }
 
+// For each GPU: what its jobs do now (their pages, and their answers to DRAIN) goes into the
+// arbiter; its decision comes out as gate words and new DRAIN messages. A job that was asked to
+// drain has drained when all its processes have answered or closed their link.
 void Service::arbiter_round(std::int64_t now_ns) {
   for (auto& [key, arbiter] : arbiters_) {
     std::map<Arbiter::Id, Job*> by_id;

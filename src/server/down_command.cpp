@@ -110,6 +110,8 @@ Status check_is_ours(const Parsed& parsed, const std::string& data_dir) {
 
 }  // namespace
 
+// Stops the head of this machine and then its agent; with --head, only the head there. A head that
+// does not answer may still have left an agent here, or stand by: these are stopped by signals.
 int cmd_down(const Parsed& parsed) {
   const auto meant = meant_data_directory(parsed.get("data"));
   if (!meant)

@@ -157,6 +157,8 @@ Status RowWriter::add_words_of(const JobRow& job) {
   return {};
 }
 
+// Replaces the job's row. `counts` moves from the state and project of the old row to those of the
+// new one. If no indexed column changes, only the others are written.
 Status RowWriter::write_job(const JobRow& job, Counts& counts) {
   const std::string labels = labels_json(job.labels);
   const std::string nodes = nodes_json(job.nodes);

@@ -3,10 +3,12 @@
 
 A room is a folder under src/ with a README.md; folders below it without one belong to it. What a
 room may include is what its README names after "May depend on:", and these lines together have no
-cycle. `--self-test` proves on a made-up tree that each rule can fail. Exits 1 and names file, line
-and rule for each finding.
+cycle. A README names every source of its room, so that a reader finds who does what. `--self-test`
+proves on a made-up tree that each rule can fail. Exits 1 and names file, line and rule for each
+finding.
 """
 import collections
+import fnmatch
 import os
 import re
 import sys
@@ -255,6 +257,37 @@ def check_folders(house):
             house.found(here, 0, f"{len(own)} sources; {FOLDER_FILES_MAX} is the limit")
 
 
+def check_readmes(house):
+    """A README names every source of its room (`codec.*`, `decide/decide_*.cpp`, `sim/` for a whole
+    folder), and no source that does not exist."""
+    source = os.path.join(house.root, "src")
+    for room, text in house.rooms.items():
+        readme = f"src/{room}/README.md"
+        words = set(re.split(r"[\s,]+", " ".join(re.findall(r"`([^`]+)`", text))))
+        folders = tuple(w for w in words if w.endswith("/"))
+        patterns = [re.sub(r"\.(\*|h|cpp)$", "", w) for w in words if re.search(r"\w\w", w)]
+        missing = set()
+        for path in house.paths:
+            if not path.startswith("src/") or house.room_of(path[4:]) != room:
+                continue
+            inside = path[len(f"src/{room}/") :]
+            stem = os.path.splitext(inside)[0]
+            names = {stem, os.path.basename(stem)}
+            names |= {re.sub(r"_(linux|darwin)$", "", name) for name in names}
+            if not inside.startswith(folders) and not any(
+                fnmatch.fnmatchcase(name, pattern) for name in names for pattern in patterns
+            ):
+                missing.add(stem)
+        for stem in sorted(missing):
+            house.found(readme, 0, f"does not name {stem}, a source of the room")
+        for word in sorted(w for w in words if re.fullmatch(r"[a-z0-9_/]+\.(h|cpp)", w)):
+            places = (room, "", "core", "..")
+            if not any(os.path.exists(os.path.join(source, p, word)) for p in places) and not any(
+                path.endswith("/" + word) for path in house.paths
+            ):
+                house.found(readme, 0, f"names {word}, which does not exist")
+
+
 def check_python(house):
     """A test that does not compile is a test that does not run."""
     for path in (f for top in (*TOPS, "sdk") for f in files_of(house.root, top, ".py")):
@@ -329,6 +362,7 @@ def check(root):
     check_layers(house, check_includes(house))
     check_text(house)
     check_folders(house)
+    check_readmes(house)
     check_python(house)
     check_dead(house)
     check_client(house)
@@ -342,7 +376,9 @@ SELF_TEST = {
     "src/head/README.md": ("May depend on: net.\n", "a cycle"),
     "src/core/sched/README.md": ("May depend on: base, net.\n", "names base, which"),
     "src/client/README.md": ("May depend on: head.\n", ""),
-    "src/loose/README.md": ("Nothing.\n", 'no line "May depend on:"'),
+    "src/loose/README.md": ("Nothing but `y.cpp`.\n", 'no line "May depend on:"'),
+    "src/told/README.md": ("`b.*`, `gone.h`.\nMay depend on: nothing.\n", "names gone.h, which"),
+    "src/told/untold.cpp": ("int x;\n", "does not name untold, a source"),
     "src/loose/x.cpp": ("int x;\n", ""),
     "src/base/a.h": ('#pragma once\n#include "net/b.h"\n', "base may not depend on net"),
     "src/net/b.h": ("#pragma once\n#include <boost/asio.hpp>\n", "leaks"),

@@ -305,6 +305,9 @@ Result<std::string> Tasks::work_dir_of(const Starting& s) {
   return make_work_dir(work_, start.task, s.user);
 }
 
+// What the supervisor is to run: the command, its user and directory, its GPUs, variables and
+// mounts (furnish), its terminal, log and deadlines, and its control group (limit). Later steps
+// need earlier ones: the directory belongs to the user, and the variables name directory and GPUs.
 Status Tasks::specify(Starting& s, SteadyTime paid_until) {
   const Start& start = s.start;
   for (const GivenSecret& secret : start.secrets)

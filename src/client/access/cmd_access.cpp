@@ -1,4 +1,4 @@
-// Users, projects, tokens and schedules.
+// Users, projects and schedules.
 #include <fmt/format.h>
 #include <pwd.h>
 #include <unistd.h>

@@ -75,8 +75,7 @@ std::string age(const Json& since, WallTime now);                          // "5
 std::string span_between(const Json& from, const Json& to, WallTime now);  // `to` null: until now
 // Amounts of dollars that are shown below each other, with the decimals that the largest asks for:
 // two from a cent up, else four or as many as show two digits of it. An amount too small for them
-// is
-// "<$0.01". Other cells stay as they are; if one is neither an amount nor "-" or empty, all do.
+// is "<$0.01". Other cells stay as they are; if one is neither an amount nor "-" or empty, all do.
 std::vector<std::string> aligned_usd(std::vector<std::string> cells);
 std::string usd_text(const Json& nano);   // "$1.23"
 std::string mebibytes(std::int64_t mib);  // "80 GiB"

@@ -10,9 +10,8 @@
 //   unacknowledged ones. After a reconnect `hello` lists every task whose end the head has not
 //   acknowledged.
 // - The head numbers its orders to suspend and resume. An order is carried out only if its number
-// is
-//   higher than the last and the task is running or suspended; its number and outcome are then part
-//   of the task's status.
+//   is higher than the last and the task is running or suspended; its number and outcome are then
+//   part of the task's status.
 // - An ended task's directory is kept until its end is acknowledged, and then for its retention.
 // - A live task that the head does not know is stopped. Without a head for longer than the
 //   self-fence, only tasks marked fenced are stopped. A task whose paid time has passed is stopped.

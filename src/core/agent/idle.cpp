@@ -71,6 +71,9 @@ void IdleTracker::learn_idle_power(const IdleSample& sample) {
   }
 }
 
+// The first figure that decides: whose work it is on a shared card; traffic and changes of memory;
+// the power of a card without counters; for a card that claims to be busy, whether all other
+// figures contradict it (a hung kernel); else the counters of its engines.
 IdleTracker::GpuLook IdleTracker::look(const GpuSignal& now, const GpuSignal* before) const {
   const bool pcie = now.pcie_bytes_s.value_or(0) >= tuning_.pcie_active_bytes_s;
   const bool memory_moved =

@@ -138,6 +138,9 @@ VictimPlan choose_for_group(const VictimSearch& search,
   return plan;
 }
 
+// Where the job's tasks fit if the cheapest jobs leave. Each node is judged alone (choose_on); then
+// as many of the cheapest nodes are taken as there are tasks, in one domain if the job requires
+// that. A job on several of them is asked once.
 VictimPlan choose(const VictimSearch& search,
                   const PlacementClass& c,
                   const JobRequest& job,

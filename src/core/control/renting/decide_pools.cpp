@@ -208,6 +208,10 @@ Decision Decider::operator()(const RemovePool& c) {
   return events;
 }
 
+// Compares the provider's list with the machines of the state. A machine that is listed and lives
+// is noted (what changed of it); one that is listed as ended or failed goes to provider_ended; one
+// that is not listed is gone if the list can be believed and no job of it could then run twice.
+// A pool that is being removed is removed once none of its machines is left (`has_machines`).
 Decision Decider::operator()(const PoolSeen& c) {
   Events events;
   const auto found = state.pools.find(c.pool);
