@@ -61,10 +61,10 @@ class CandidateOrder {
   void show(GroupSlot g, double score);
 
   std::vector<double> scores_;  // of groups shown, else closed; padded to whole blocks
-  // The slot's tenant when it was scored (0: not scored), and two flags: there are many orders, each
-  // is read rarely, and a group without capacity, as most are, costs no more than this word.
+  // The slot's tenant when it was scored (0: not scored), and two flags. There are many orders,
+  // each read rarely; a group without capacity, as most are, costs no more than this word.
   std::vector<std::uint32_t> marks_;
-  std::vector<Known> known_;  // of groups that fit
+  std::vector<Known> known_;   // of groups that fit
   std::vector<double> least_;  // of each block
   std::vector<bool> stale_;    // blocks whose minimum must be found again
   std::vector<std::uint32_t> stale_list_;
