@@ -41,8 +41,8 @@ const withXterm = {
     builder.onLoad({ filter: /.*/, namespace: 'xterm' }, async () => {
       const compiled = await build({
         ...common,
-        entryPoints: [join(here, 'src/xterm.ts')],
-        inject: [join(here, 'src/strict_document.ts')],
+        entryPoints: [join(here, 'src/jobs/xterm.ts')],
+        inject: [join(here, 'src/jobs/strict_document.ts')],
         define: { 'window.document': 'strictDocument' },
         write: false,
         plugins: [asText],
@@ -64,7 +64,7 @@ rmSync(assets, { recursive: true, force: true });
 // The worker that all tabs share is a script of its own.
 const worker = await build({
   ...common,
-  entryPoints: { live: join(here, 'src/live_worker.ts') },
+  entryPoints: { live: join(here, 'src/data/live_worker.ts') },
   outdir: out,
   entryNames: 'assets/[name]-[hash]',
   metafile: true,

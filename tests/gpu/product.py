@@ -89,7 +89,7 @@ class Product:
         if SIM:
             script = [
                 sys.executable,
-                ROOT + "/tests/e2e/cuda_loop.py",
+                ROOT + "/tests/support/cuda_loop.py",
                 stop,
                 f"{self.files}/{name}.count",
                 16,

@@ -1,6 +1,6 @@
 """A double of a Kubernetes cluster: an API server over TLS, a scheduler and kubelets in one.
 
-It answers as a real API server of version 1.34 does for everything Billow asks (tests/e2e/kubernetes_test.py
+It answers as a real API server of version 1.34 does for everything Billow asks (tests/e2e/pools/kubernetes_test.py
 runs the same cases against a real one where that is installed). Its "kubelets" start a pod's command as a
 process of this machine, so a job runs in a pod to its end. What a volume would mount is a folder of the pod, and
 arguments that name the mount path are rewritten to it.

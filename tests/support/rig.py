@@ -16,7 +16,8 @@ import tempfile
 import time
 import unittest
 
-BIN = os.environ.get("BILLOW_BIN") or os.path.join(os.path.dirname(__file__), "../../build/bin")
+SOURCE = os.path.abspath(os.path.join(os.path.dirname(__file__), "../.."))
+BIN = os.environ.get("BILLOW_BIN") or os.path.join(SOURCE, "build/bin")
 BILLOW = os.path.join(os.path.abspath(BIN), "billow")
 MARK = "BILLOW_TEST_RIG"
 

@@ -16,7 +16,7 @@ import threading
 import time
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../..")
-sys.path[:0] = [os.path.join(ROOT, "tests/support"), os.path.join(ROOT, "tests/e2e")]
+sys.path[:0] = [os.path.join(ROOT, "tests/support"), os.path.join(ROOT, "tests/e2e/pools")]
 import kube_real  # noqa: E402
 from kubernetes_test import RealRig  # noqa: E402
 from rig import BILLOW, UnixConnection, poll  # noqa: E402

@@ -1,12 +1,12 @@
-import './base.css';
-import './pages.css';
-import './lists.css';
+import './frame/base.css';
+import './frame/pages.css';
+import './frame/lists.css';
 import 'uplot/dist/uPlot.min.css';
 import './time/time.css';
 import { render } from 'preact';
-import { App } from './app';
-import { follow, look, route, signedOut } from './store';
-import { post } from './api';
+import { App } from './frame/app';
+import { follow, look, route, signedOut } from './data/store';
+import { post } from './data/api';
 
 // `billow dashboard` opens the page with a one-time code after the #, which servers never see. It
 // is removed from the address.

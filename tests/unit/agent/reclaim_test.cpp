@@ -1,5 +1,5 @@
 // What a cloud's metadata says, and what it does not. The protocol itself is in
-// tests/e2e/reclaim_test.py.
+// tests/e2e/pools/reclaim_test.py.
 #include "agent/node/reclaim_watch.h"
 
 #include <gtest/gtest.h>

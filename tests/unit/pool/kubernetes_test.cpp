@@ -1,5 +1,5 @@
 // How kubeconfig files are read, which documents are sent to Kubernetes, and what its answers mean.
-// The API itself is in tests/e2e/kubernetes_test.py.
+// The API itself is in tests/e2e/pools/kubernetes_test.py.
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>

@@ -1,5 +1,5 @@
 // Series of several jobs on one axis: the clock, or the time since each job began.
-import type { Series } from '../api';
+import type { Series } from '../data/api';
 import { resample, type Figure } from './parse_metrics';
 
 export interface Run {

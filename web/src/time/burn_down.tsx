@@ -2,10 +2,10 @@
 // the end of the period.
 import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
-import { get, has } from '../api';
-import { Chart } from '../chart';
-import { day, moment, usd } from '../format';
-import { budgetState, report } from '../spend';
+import { get, has } from '../data/api';
+import { Chart } from '../parts/chart';
+import { day, moment, usd } from '../data/format';
+import { budgetState, report } from '../data/spend';
 import { burnDown, coneText, type Cone } from './forecast';
 
 interface Budget {

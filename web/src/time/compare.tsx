@@ -2,11 +2,11 @@
 // on the clock or from the beginning of each. The jobs and the view are in the address.
 import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
-import { get, problem, type Job, type Series } from '../api';
-import { Chart, type Line } from '../chart';
-import { gib, gpus, lasting, usd } from '../format';
-import { route } from '../store';
-import { Badge, Empty } from '../ui';
+import { get, problem, type Job, type Series } from '../data/api';
+import { Chart, type Line } from '../parts/chart';
+import { gib, gpus, lasting, usd } from '../data/format';
+import { route } from '../data/store';
+import { Badge, Empty } from '../parts/ui';
 import { align, figureOf, historyOf, type Aligned, type Run } from './align';
 import { jobMarks, type Mark } from './marks';
 import { collect, type Figure } from './parse_metrics';

@@ -2,9 +2,9 @@
 // a canvas; the table below has the same content for screen readers and for reading figures.
 import { useSignal } from '@preact/signals';
 import { useEffect, useMemo, useRef } from 'preact/hooks';
-import { clock, route } from '../store';
-import { lasting, moment, plural } from '../format';
-import { dark } from '../chart';
+import { clock, route } from '../data/store';
+import { lasting, moment, plural } from '../data/format';
+import { dark } from '../parts/chart';
 import {
   clampView,
   hit,

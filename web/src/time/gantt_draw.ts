@@ -10,7 +10,7 @@ import {
   type Row,
   type View,
 } from './blocks';
-import { clock, day } from '../format';
+import { clock, day } from '../data/format';
 import { colours, inkOn } from './palette';
 
 export interface Look {

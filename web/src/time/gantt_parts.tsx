@@ -1,8 +1,8 @@
 // Around the Gantt chart: legend, the card that explains the block under the pointer, the table.
 import { useSignal, type Signal } from '@preact/signals';
 import { useLayoutEffect, useRef } from 'preact/hooks';
-import { dark } from '../chart';
-import { gpus, lasting, moment, plural } from '../format';
+import { dark } from '../parts/chart';
+import { gpus, lasting, moment, plural } from '../data/format';
 import type { Block, Card, Hit, Row, View } from './blocks';
 import { moneyText, titleOf } from './gantt_draw';
 import { colours } from './palette';

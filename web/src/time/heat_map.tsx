@@ -2,9 +2,9 @@
 // canvas is painted once; afterwards only squares that changed are painted.
 import { useSignal } from '@preact/signals';
 import { useEffect, useMemo, useRef } from 'preact/hooks';
-import { dark } from '../chart';
-import { gib, plural } from '../format';
-import { gpuTick, jobs, nodes, nodesTick, readings } from '../store';
+import { dark } from '../parts/chart';
+import { gib, plural } from '../data/format';
+import { gpuTick, jobs, nodes, nodesTick, readings } from '../data/store';
 import { prepare } from './gantt_draw';
 import {
   cellAt,

@@ -2,8 +2,8 @@
 // a comparison.
 import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
-import { Chart } from '../chart';
-import { route } from '../store';
+import { Chart } from '../parts/chart';
+import { route } from '../data/store';
 import { bridge } from './align';
 import { jobMarks, pageMarks } from './marks';
 import { collect, resample, type Figure } from './parse_metrics';

@@ -1,7 +1,7 @@
 // Annotations in charts: what happened to a job, an endpoint or a node at a time.
 import { signal } from '@preact/signals';
-import { get } from '../api';
-import { status } from '../store';
+import { get } from '../data/api';
+import { status } from '../data/store';
 import { leaseMarks, type Lease, type Mark } from './lease_marks';
 
 export type { Mark };

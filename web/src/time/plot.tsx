@@ -2,7 +2,7 @@
 // page's theme. All charts of a page share their cursor.
 import uPlot from 'uplot';
 import { useEffect, useRef } from 'preact/hooks';
-import { dark, type ChartProps } from '../chart';
+import { dark, type ChartProps } from '../parts/chart';
 import type { Mark } from './marks';
 import { absolute } from './range';
 import { setRange } from './range_bar';

@@ -2,9 +2,9 @@
 // from the earliest to the latest start; the table says the same in words.
 import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
-import { get, type Explanation } from '../api';
-import { ago, clock as clockText, gpus, lasting, moment, plural } from '../format';
-import { clock, jobs, jobsTick } from '../store';
+import { get, type Explanation } from '../data/api';
+import { ago, clock as clockText, gpus, lasting, moment, plural } from '../data/format';
+import { clock, jobs, jobsTick } from '../data/store';
 import { forecastOrder, horizon, type Waiting } from './forecast';
 
 const explainedMax = 20; // each is a question to the head

@@ -1,7 +1,7 @@
 // The time range of a page: presets, a custom range, steps in time, and a link to exactly this
 // view.
 import { useSignal } from '@preact/signals';
-import { notify, route } from '../store';
+import { notify, route } from '../data/store';
 import { absolute, presets, resolved, withRange, type Range } from './range';
 
 // With `push`, the browser's Back returns to the range before.

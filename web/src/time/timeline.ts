@@ -2,7 +2,7 @@
 // zooming show something at once, and again when the view leaves that window.
 import { useSignal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
-import { get, has, problem } from '../api';
+import { get, has, problem } from '../data/api';
 import { assignLanes, type Block, type Card, type Kind, type View } from './blocks';
 import { byName } from './names';
 import { serves, windowOf } from './timeline_window';

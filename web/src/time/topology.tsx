@@ -1,8 +1,8 @@
 // A node drawn to scale: CPU sockets, the GPUs attached to each, and NVLink. A GPU has the same size
 // in every picture, so a node with two is smaller than one with eight.
-import type { NodeInfo } from '../api';
-import { plural } from '../format';
-import { gpuTick, readings } from '../store';
+import type { NodeInfo } from '../data/api';
+import { plural } from '../data/format';
+import { gpuTick, readings } from '../data/store';
 
 const loadWord = (level: string, util: number) =>
   level === 'x' ? 'sick' : level === 'f' ? 'free' : util < 0 ? '–' : `${util} %`;

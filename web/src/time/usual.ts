@@ -1,5 +1,5 @@
 // The range of pages about the fleet: the same for all charts of a page.
-import { nodes, nodesTick } from '../store';
+import { nodes, nodesTick } from '../data/store';
 import { usualRange, type Range } from './range';
 
 export function fleetRange(): Range {

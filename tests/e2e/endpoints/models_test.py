@@ -1,0 +1,161 @@
+"""One address for all models: requests to /v1/… go to the endpoint that they name as their model."""
+import json
+import os
+import subprocess
+import unittest
+
+from endpoints_test import EndpointTest
+from rig import SOURCE, poll
+
+SERVER = """
+import http.server, json, os
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        auth = self.headers.get("Authorization")
+        if body.get("stream"):
+            self.send_response(200)
+            self.send_header("Content-Type", "text/event-stream")
+            self.send_header("Connection", "close")
+            self.end_headers()
+            for word in ("one", "two"):
+                part = {"choices": [{"index": 0, "delta": {"content": word}}], "object": "chat.completion.chunk"}
+                self.wfile.write(b"data: " + json.dumps(part).encode() + b"\\n\\n")
+                self.wfile.flush()
+            self.wfile.write(b"data: [DONE]\\n\\n")
+            self.close_connection = True
+            return
+        out = json.dumps({"id": "1", "object": "chat.completion", "model": body["model"], "path": self.path, "auth": auth, "served_by": os.environ["BILLOW_ENDPOINT"], "size": len(json.dumps(body)), "choices": [{"index": 0, "message": {"role": "assistant", "content": "hello from " + body["model"]}, "finish_reason": "stop"}], "usage": {"prompt_tokens": 5, "completion_tokens": 3}}).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(out)))
+        self.end_headers()
+        self.wfile.write(out)
+    do_GET = lambda self: (self.send_response(200), self.send_header("Content-Length", "0"), self.end_headers())
+    def log_message(self, *args):
+        pass
+http.server.ThreadingHTTPServer(("127.0.0.1", int(os.environ["PORT"])), Handler).serve_forever()
+"""
+
+
+class Models(EndpointTest):
+    def setUp(self):
+        super().setUp()
+        with open(self.rig.file("serve.py"), "w", encoding="utf-8") as f:
+            f.write(SERVER)
+        self.keys = {}
+        for name in ("llama", "qwen"):
+            self.deploy(name, "--access", "key", "--env-var", f"BILLOW_ENDPOINT={name}")
+            self.keys[name] = self.rig.ok("endpoint-key", name, "--name", "ci").text.strip()
+        for name in self.keys:
+            poll(lambda: self.models(name) == [name], "the key to be known")
+
+    def ask(self, key, path, body=None, method="POST"):
+        status, _, text = self.call(
+            None,
+            path,
+            method,
+            json.dumps(body) if body is not None else None,
+            {"Authorization": f"Bearer {key}", "Content-Type": "application/json"},
+        )
+        return status, json.loads(text)
+
+    def models(self, name):
+        status, answer = self.ask(self.keys[name], "/v1/models", method="GET")
+        return [model["id"] for model in answer["data"]] if status == 200 else status
+
+    def test_a_request_goes_to_the_endpoint_that_it_names(self):
+        for name, key in self.keys.items():
+            status, answer = self.ask(
+                key,
+                "/v1/chat/completions",
+                {"messages": [{"role": "user", "content": "x" * 200_000}], "model": name},
+            )
+            self.assertEqual((status, answer["served_by"]), (200, name))
+            self.assertEqual(answer["path"], "/v1/chat/completions")
+            self.assertIsNone(answer["auth"], "the key is for the gateway, not for the replica")
+            self.assertGreater(answer["size"], 200_000)
+        poll(lambda: self.figure("llama", "tokens_out") == 3, "the answer's tokens counted")
+
+    def test_what_a_key_does_not_open_does_not_exist(self):
+        status, answer = self.ask(self.keys["llama"], "/v1/chat/completions", {"model": "qwen"})
+        self.assertEqual((status, answer["error"]["code"]), (404, "model_not_found"))
+        same, other = self.ask(self.keys["llama"], "/v1/chat/completions", {"model": "nosuch"})
+        self.assertEqual(
+            (same, other["error"]["message"].replace("nosuch", "qwen")),
+            (status, answer["error"]["message"]),
+        )
+        self.assertEqual(self.ask("wrong", "/v1/chat/completions", {"model": "qwen"})[0], 401)
+        self.assertEqual(self.ask(self.keys["qwen"], "/v1/models/llama", method="GET")[0], 404)
+        self.assertEqual(self.ask(self.keys["qwen"], "/v1/models/qwen", method="GET")[0], 200)
+
+    def test_a_key_does_not_reach_a_model_that_asks_for_none(self):
+        self.deploy("open", "--access", "open", "--env-var", "BILLOW_ENDPOINT=open")
+        poll(lambda: "open" in (self.models("llama") or []), "the open one among the models")
+        status, answer = self.ask(self.keys["llama"], "/v1/chat/completions", {"model": "open"})
+        self.assertEqual((status, answer["served_by"]), (200, "open"))
+        self.assertIsNone(answer["auth"])
+        status, _, body = self.call(
+            "open",
+            "/v1/chat/completions",
+            "POST",
+            json.dumps({"model": "x"}),
+            {"Authorization": f"Bearer {self.keys['llama']}"},
+        )
+        self.assertIsNone(json.loads(body)["auth"], "not by its own path either")
+
+    def test_bad_requests(self):
+        key = self.keys["llama"]
+        for body in ({}, {"model": 7}, ["llama"]):
+            self.assertEqual(self.ask(key, "/v1/chat/completions", body)[0], 400, body)
+        status, answer = self.ask(
+            key, "/v1/embeddings", {"model": "llama", "input": "x" * (9 << 20)}
+        )
+        self.assertEqual(status, 413, answer)
+
+    def test_streams(self):
+        status, _, body = self.call(
+            None,
+            "/v1/chat/completions",
+            "POST",
+            json.dumps({"model": "qwen", "stream": True}),
+            {"Authorization": f"Bearer {self.keys['qwen']}"},
+        )
+        self.assertEqual(status, 200)
+        self.assertTrue(body.endswith(b"data: [DONE]\n\n"), body)
+
+    def test_openais_own_client(self):
+        folder = os.path.join(SOURCE, "tests/openai")
+        if not os.path.isdir(os.path.join(folder, "node_modules/openai")):
+            self.skipTest("the packages of tests/openai are not installed")
+        host, port = self.gateway()
+        done = subprocess.run(
+            ["node", "ask.mjs", f"http://{host}:{port}/v1", self.keys["llama"], "llama"],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(
+            json.loads(done.stdout),
+            {
+                "models": ["llama"],
+                "content": "hello from llama",
+                "usage": {"prompt_tokens": 5, "completion_tokens": 3},
+                "words": ["one", "two"],
+                "missing": {"status": 404, "code": "model_not_found"},
+            },
+        )
+
+    def test_a_sleeping_model_wakes(self):
+        self.deploy("nap", "--idle", "1s", "--access", "key", "--env-var", "BILLOW_ENDPOINT=nap")
+        key = self.keys["nap"] = self.rig.ok("endpoint-key", "nap", "--name", "ci").text.strip()
+        poll(lambda: self.models("nap") == ["nap"], "the key to be known")
+        poll(lambda: self.figure("nap", "ready") == 0, "sleep", 60)
+        self.assertEqual(self.ask(key, "/v1/completions", {"model": "nap"})[0], 200)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,127 @@
+// A form that deploys an endpoint, or a new revision of one.
+import { useSignal } from '@preact/signals';
+import { post, problem } from '../data/api';
+import { projects, usualProject } from '../data/rights';
+import { gpusOf, parseCommand, quoted } from '../jobs/run_command';
+import { Line } from '../parts/ui';
+import { notify } from '../data/store';
+
+export interface Serving {
+  name: string;
+  min?: number;
+  max?: number;
+  policy?: Record<string, unknown>;
+}
+// `existing`: endpoints that serve. A new revision of one keeps its settings and can start as a
+// canary.
+export function Deploy({ existing, done }: { existing: Serving[]; done: () => void }) {
+  const error = useSignal('');
+  const fields = useSignal<Record<string, string>>({ gpus: '1' });
+  const before = existing.find((e) => e.name === fields.value.name);
+  const f = fields.value;
+  const command = parseCommand(f.command ?? '');
+  const wanted = gpusOf(f.gpus ?? '');
+  const min = f.min ?? String(before?.min ?? 0);
+  const max = f.max ?? String(before?.max ?? 4);
+  const part = before ? Number(f.traffic || 0) : 0;
+  const wrong =
+    command.error ||
+    wanted.error ||
+    (part >= 0 && part <= 99 ? '' : 'A canary gets at most 99 % of the requests');
+  const input = (name: string, more: Record<string, unknown> = {}, usual = '') => (
+    <input
+      name={name}
+      value={f[name] ?? usual}
+      autocomplete="off"
+      spellcheck={false}
+      onInput={(e) => {
+        fields.value = { ...f, [name]: e.currentTarget.value };
+      }}
+      {...more}
+    />
+  );
+  const submit = async (event: Event) => {
+    event.preventDefault();
+    if (wrong) {
+      error.value = wrong;
+      return;
+    }
+    const { milli } = wanted;
+    try {
+      await post('/v1/endpoints', {
+        name: f.name,
+        project: f.project || usualProject(),
+        spec: {
+          argv: command.argv,
+          resources: milli
+            ? {
+                gpus: Math.max(1, Math.floor(milli / 1000)),
+                share: { milli: Math.min(1000, milli) },
+              }
+            : {},
+          ...(f.image ? { surroundings: { image: f.image } } : {}),
+        },
+        policy: { ...before?.policy, min: Number(min || 0), max: Number(max || 1) },
+        ...(part ? { release: { traffic: Math.round(part * 10) } } : {}),
+      });
+      notify(`${f.name} is being deployed`);
+      done();
+    } catch (e) {
+      error.value = problem(e);
+    }
+  };
+  const line = ['billow', 'deploy', f.name || 'NAME', '--gpus', f.gpus || '0']
+    .concat(['--min', min || '0', '--max', max || '1'])
+    .concat(f.image ? ['--image', f.image] : [])
+    .concat(part ? ['--traffic', `${part}%`] : [])
+    .concat(['--', ...(command.argv.length ? command.argv.map(quoted) : ['COMMAND'])])
+    .join(' ');
+  return (
+    <section class="form panel" aria-label="Deploy an endpoint">
+      <form onSubmit={submit}>
+        <label>Name {input('name', { required: true, pattern: '[a-z0-9.\\-]+' })}</label>
+        <label class="full">
+          Command that listens on $PORT{' '}
+          {input('command', { required: true, placeholder: 'python serve.py' })}
+          {command.shell && (
+            <small>
+              The line has shell syntax, so <code>sh -c</code> runs it.
+            </small>
+          )}
+        </label>
+        <label>GPUs per replica {input('gpus', { inputMode: 'decimal' })}</label>
+        <label>Replicas, at least {input('min', { inputMode: 'numeric' }, min)}</label>
+        <label>Replicas, at most {input('max', { inputMode: 'numeric' }, max)}</label>
+        {before && (
+          <label>
+            Canary: share of the requests, %{' '}
+            {input('traffic', { inputMode: 'decimal', placeholder: 'none: it takes over' })}
+          </label>
+        )}
+        <label>Image {input('image', { placeholder: 'none' })}</label>
+        {projects.value.length > 1 && (
+          <label>
+            Project{' '}
+            <select
+              value={f.project || usualProject()}
+              onChange={(e) => {
+                fields.value = { ...f, project: e.currentTarget.value };
+              }}
+            >
+              {projects.value.map((p) => (
+                <option>{p.name}</option>
+              ))}
+            </select>
+          </label>
+        )}
+        {(error.value || (f.command && wrong)) && (
+          <p role="alert" class="bad full">
+            {error.value || wrong}
+          </p>
+        )}
+        <button class="full">Deploy</button>
+      </form>
+      <Line text={line} />
+    </section>
+  );
+}

@@ -1,0 +1,468 @@
+// A form that runs a job. It says what the head would do with it (the price, whether it can start),
+// and how the same is written on the command line, in Python and in a job file. A job that is
+// changed and run again keeps what the form does not show.
+import { useSignal, type Signal } from '@preact/signals';
+import { useEffect } from 'preact/hooks';
+import { get, has, post, problem, type Job, type Spec } from '../data/api';
+import { gpus as gpuText, usd } from '../data/format';
+import { commandText, gpusOf, parseCommand } from './run_command';
+import {
+  alsoKept,
+  asCli,
+  asPython,
+  asToml,
+  at,
+  options,
+  put,
+  textOf,
+  valueOf,
+  type Option,
+} from './run_options';
+import { projects, usualProject } from '../data/rights';
+import { remember, remembered } from '../data/memory';
+import { Line } from '../parts/ui';
+import { nodes, nodesTick, readings, route } from '../data/store';
+
+interface Rates {
+  rates: { gpu_type: string; class: string; nano_usd_per_s: number }[];
+}
+interface Quote {
+  rents?: { text: string; usd_per_h: number } | null;
+  starts?: { now: boolean; text: string };
+}
+// The fields by name; options by their flag.
+type Fields = Record<string, string>;
+const plainFields = ['command', 'gpus', 'type', 'name', 'cwd', 'hours', 'spot', 'project'];
+
+function fieldsOf(spec: Spec): Fields {
+  const r = spec.resources ?? {};
+  const share = r.share?.milli ?? 1000;
+  const out: Fields = {
+    command: commandText(spec.argv),
+    gpus: r.gpus ? String(r.gpus === 1 && share ? share / 1000 : r.gpus) : '0',
+    type: (r.gpu_types ?? []).join(','),
+    name: spec.name ?? '',
+    cwd: spec.cwd ?? '',
+    hours: spec.time_limit_ns ? String(spec.time_limit_ns / 3600e9) : '',
+    spot: spec.spot ? 'on' : '',
+  };
+  for (const o of options) out[o.flag] = textOf(o, at(spec, o.path));
+  return out;
+}
+
+// The specification that the fields stand for, on top of the one that is changed; and what is wrong.
+function specOf(
+  fields: Fields,
+  base: Spec | null,
+): { spec: Spec; errors: string[]; shell: boolean } {
+  const errors: string[] = [];
+  const command = parseCommand(fields.command ?? '');
+  if (command.error) errors.push(command.error);
+  const spec: Spec = base ? structuredClone(base) : { argv: [] };
+  delete spec.after;
+  // An unchanged command keeps its words exactly.
+  const same = base && commandText(base.argv) === fields.command;
+  spec.argv = same ? base.argv : command.argv;
+  const wanted = gpusOf(fields.gpus ?? '');
+  if (wanted.error) errors.push(wanted.error);
+  const memory = at(spec, 'resources.share.mem_mib');
+  put(
+    spec,
+    'resources.gpus',
+    wanted.milli ? Math.max(1, Math.floor(wanted.milli / 1000)) : undefined,
+  );
+  put(
+    spec,
+    'resources.share',
+    wanted.milli ? { milli: wanted.milli < 1000 ? wanted.milli : 1000 } : undefined,
+  );
+  if (memory && wanted.milli) put(spec, 'resources.share.mem_mib', memory);
+  put(spec, 'resources.gpu_types', fields.type ? fields.type.split(',') : undefined);
+  put(spec, 'name', fields.name || undefined);
+  put(spec, 'cwd', fields.cwd || undefined);
+  const hours = Number(fields.hours || 0);
+  if (Number.isNaN(hours) || hours < 0) errors.push('The time limit must not be negative.');
+  put(spec, 'time_limit_ns', hours > 0 ? Math.round(hours * 3600) * 1e9 : undefined);
+  put(spec, 'spot', fields.spot ? true : undefined);
+  for (const o of options) {
+    const { value, error } = valueOf(o, fields[o.flag] ?? '');
+    if (error) errors.push(error);
+    else if (value !== undefined || base) put(spec, o.path, value);
+  }
+  return { spec, errors, shell: !same && command.shell };
+}
+
+// GPUs that are free now, by type.
+function freeGpus(): Map<string, number> {
+  const free = new Map<string, number>();
+  for (const node of nodes.values())
+    node.gpus.forEach((g, i) =>
+      free.set(
+        g.type,
+        (free.get(g.type) ?? 0) +
+          (g.unhealthy || node.state !== 'ready'
+            ? 0
+            : (1000 - (readings.get(node.id)?.[i]?.milli ?? 0)) / 1000),
+      ),
+    );
+  return free;
+}
+
+// What the head says about it: whether it can start, and what it would rent.
+function useQuote(spec: Spec, project: string, ready: boolean): Quote | null {
+  const quote = useSignal<Quote | null>(null);
+  const key = JSON.stringify([spec, project]);
+  useEffect(() => {
+    quote.value = null;
+    if (!ready) return;
+    const timer = window.setTimeout(() => {
+      post<Quote>('/v1/jobs?quote=1', { spec, ...(project ? { project } : {}) }).then(
+        (q) => {
+          quote.value = q;
+        },
+        () => {},
+      );
+    }, 400);
+    return () => window.clearTimeout(timer);
+  }, [key, ready]);
+  return quote.value;
+}
+
+function useRates(): Rates['rates'] {
+  const rates = useSignal<Rates['rates']>([]);
+  useEffect(() => {
+    void has('/v1/prices/rates').then((yes) => {
+      if (yes)
+        void get<Rates>('/v1/prices/rates').then(
+          (d) => {
+            rates.value = d.rates;
+          },
+          () => {},
+        );
+    });
+  }, []);
+  return rates.value;
+}
+
+function Price({ fields, spec, quote }: { fields: Fields; spec: Spec; quote: Quote | null }) {
+  nodesTick.value;
+  const rates = useRates();
+  const { milli, error } = gpusOf(fields.gpus ?? '');
+  const n = (milli / 1000) * Number(spec.nodes ?? 1);
+  const wanted = fields.type ? fields.type.split(',') : [...freeGpus().keys()];
+  const kind = fields.spot ? 'spot' : 'on-demand';
+  const perHour = rates
+    .filter((r) => wanted.includes(r.gpu_type) && r.class === kind)
+    .map((r) => r.nano_usd_per_s * 3600 * n);
+  const low = Math.min(...perHour),
+    high = Math.max(...perHour);
+  const hours = Number(fields.hours) || 0;
+  if (error) return null;
+  return (
+    <div class="price full" role="status">
+      {n === 0 ? (
+        'Jobs without a GPU are free.'
+      ) : perHour.length ? (
+        <>
+          <b>{low === high ? usd(low) : `${usd(low)} to ${usd(high)}`}</b> per hour
+          {hours > 0 && (
+            <>
+              , at most <b>{usd(high * hours)}</b> for {hours} h
+            </>
+          )}
+          {fields.spot ? ', spot' : ''}.
+        </>
+      ) : (
+        'The price is known when the job starts.'
+      )}{' '}
+      {quote?.starts && <span id="starts">{quote.starts.text}</span>}{' '}
+      {quote?.rents && `It rents ${quote.rents.text}.`}
+    </div>
+  );
+}
+
+function Field({
+  o,
+  fields,
+  set,
+}: {
+  o: Option;
+  fields: Fields;
+  set: (k: string, v: string) => void;
+}) {
+  const value = fields[o.flag] ?? '';
+  const change = (e: Event) => set(o.flag, (e.currentTarget as HTMLInputElement).value);
+  if (o.kind === 'switch')
+    return (
+      <label class="check">
+        <input
+          type="checkbox"
+          checked={!!value}
+          onChange={(e) => set(o.flag, e.currentTarget.checked ? 'on' : '')}
+        />
+        <span>
+          --{o.flag} <small>{o.help}</small>
+        </span>
+      </label>
+    );
+  return (
+    <label>
+      --{o.flag}
+      {o.kind === 'choice' && o.choices ? (
+        <select value={value} onChange={change}>
+          <option value="">default</option>
+          {o.choices.map((c) => (
+            <option>{c}</option>
+          ))}
+        </select>
+      ) : (
+        <input value={value} onInput={change} autocomplete="off" spellcheck={false} />
+      )}
+      <small>{o.help}</small>
+    </label>
+  );
+}
+
+function More({ fields, set }: { fields: Fields; set: (k: string, v: string) => void }) {
+  const groups = [...new Set(options.map((o) => o.group))];
+  const used = options.filter((o) => fields[o.flag]).length;
+  return (
+    <details class="full more-options" open={used > 0}>
+      <summary>More options{used ? ` (${used} set)` : ''}</summary>
+      {groups.map((group) => (
+        <fieldset>
+          <legend>{group}</legend>
+          {options
+            .filter((o) => o.group === group)
+            .map((o) => (
+              <Field key={o.flag} o={o} fields={fields} set={set} />
+            ))}
+        </fieldset>
+      ))}
+    </details>
+  );
+}
+
+const forms: [string, string, (spec: Spec, project: string) => string][] = [
+  ['cli', 'Command line', asCli],
+  ['python', 'Python', asPython],
+  ['toml', 'Job file', asToml],
+];
+function Elsewhere({ spec, project }: { spec: Spec; project: string }) {
+  const shown = useSignal('cli');
+  const form = forms.find(([id]) => id === shown.value)!;
+  return (
+    <section aria-label="The same elsewhere" class="elsewhere">
+      <div class="filters">
+        <h2>The same as</h2>
+        <div class="tabs" role="group" aria-label="Form">
+          {forms.map(([id, name]) => (
+            <button
+              type="button"
+              aria-pressed={shown.value === id}
+              onClick={() => {
+                shown.value = id;
+              }}
+            >
+              {name}
+            </button>
+          ))}
+        </div>
+      </div>
+      <Line text={form[2](spec, project)} />
+    </section>
+  );
+}
+
+// Forms that a person keeps in this browser under a name.
+function Presets({ fields }: { fields: Signal<Fields> }) {
+  const presets = useSignal(remembered<Record<string, Fields>>('presets', {}));
+  const keep = (next: Record<string, Fields>) => {
+    presets.value = next;
+    remember('presets', next);
+  };
+  const names = Object.keys(presets.value);
+  return (
+    <div class="inline presets">
+      {names.length > 0 && (
+        <label>
+          Preset{' '}
+          <select
+            onChange={(e) => {
+              const chosen = presets.value[e.currentTarget.value];
+              if (chosen) fields.value = { ...chosen };
+            }}
+          >
+            <option value="">choose…</option>
+            {names.map((n) => (
+              <option>{n}</option>
+            ))}
+          </select>
+        </label>
+      )}
+      <button
+        type="button"
+        class="link"
+        disabled={!fields.value.command}
+        onClick={() => {
+          const name = fields.value.name || (fields.value.command ?? '').slice(0, 30);
+          keep({ ...presets.value, [name]: fields.value });
+        }}
+      >
+        Keep as a preset
+      </button>
+    </div>
+  );
+}
+
+export function RunForm() {
+  const given = new URLSearchParams(route.value.split('?')[1] ?? '');
+  const from = given.get('from') ?? '';
+  const base = useSignal<Spec | null>(null);
+  const fields = useSignal<Fields>({
+    gpus: '1',
+    ...Object.fromEntries([...given].filter(([k]) => plainFields.includes(k))),
+  });
+  const error = useSignal('');
+  const of = useSignal('');
+  useEffect(() => {
+    if (!from) return;
+    get<Job>(`/v1/jobs/${from}`).then(
+      (job) => {
+        const spec = job.spec ?? { argv: job.argv };
+        of.value = job.project;
+        base.value = spec;
+        fields.value = { ...fieldsOf(spec), project: job.project };
+      },
+      (e) => {
+        error.value = problem(e);
+      },
+    );
+  }, [from]);
+  const set = (key: string, value: string) => {
+    fields.value = { ...fields.value, [key]: value };
+  };
+  const f = fields.value;
+  const project = f.project || usualProject();
+  const { spec, errors, shell } = specOf(f, base.value);
+  const quote = useQuote(spec, project, spec.argv.length > 0 && !errors.length);
+  nodesTick.value;
+  const free = freeGpus();
+  const types = [...free.keys()].sort();
+  if (f.type && !types.includes(f.type)) types.push(f.type);
+  const kept = base.value ? alsoKept(spec) : [];
+  const submit = async (event: Event) => {
+    event.preventDefault();
+    if (errors.length) {
+      error.value = errors[0];
+      return;
+    }
+    try {
+      // A changed job keeps its variables, which only the head knows.
+      const made = await (base.value
+        ? post<{ id: number }>(`/v1/jobs/${from}/rerun`, { spec })
+        : post<{ id: number }>('/v1/jobs', { spec, ...(project ? { project } : {}) }));
+      location.hash = `/jobs/${made.id}`;
+    } catch (e) {
+      error.value = problem(e);
+    }
+  };
+  const input = (name: string, more: Record<string, unknown> = {}) => (
+    <input
+      name={name}
+      value={f[name] ?? ''}
+      onInput={(e) => set(name, e.currentTarget.value)}
+      autocomplete="off"
+      spellcheck={false}
+      {...more}
+    />
+  );
+  const cliProject = project !== usualProject() ? project : '';
+  return (
+    <section class="form">
+      <h1>Run {from && <small>job {from} again, with changes</small>}</h1>
+      <form onSubmit={submit} noValidate>
+        <label class="full">
+          Command {input('command', { required: true, placeholder: 'python train.py --epochs 10' })}
+          {shell && (
+            <small id="shell">
+              The line has shell syntax, so <code>sh -c</code> runs it.
+            </small>
+          )}
+        </label>
+        <label>
+          GPUs {input('gpus', { inputMode: 'decimal' })}
+          <small>0.25 is a quarter of a GPU</small>
+        </label>
+        <label>
+          GPU type{' '}
+          <select
+            name="type"
+            value={f.type ?? ''}
+            onChange={(e) => set('type', e.currentTarget.value)}
+          >
+            <option value="">any</option>
+            {types.map((t) => (
+              <option value={t}>
+                {t}
+                {free.has(t) ? ` (${gpuText(free.get(t)! * 1000).replace('–', '0')} free)` : ''}
+              </option>
+            ))}
+          </select>
+        </label>
+        <label>
+          Time limit in hours {input('hours', { inputMode: 'decimal', placeholder: 'no limit' })}
+        </label>
+        <label>Name {input('name')}</label>
+        <label>Directory {input('cwd', { placeholder: 'your home directory' })}</label>
+        {projects.value.length > 1 && (
+          <label>
+            Project{' '}
+            <select
+              name="project"
+              value={project}
+              disabled={!!base.value}
+              onChange={(e) => set('project', e.currentTarget.value)}
+            >
+              {projects.value.map((p) => (
+                <option>{p.name}</option>
+              ))}
+            </select>
+          </label>
+        )}
+        <label class="check">
+          <input
+            name="spot"
+            type="checkbox"
+            checked={!!f.spot}
+            onChange={(e) => set('spot', e.currentTarget.checked ? 'on' : '')}
+          />{' '}
+          Spot: cheaper, but suspended when others need the GPUs
+        </label>
+        <More fields={f} set={set} />
+        {base.value && (
+          <p class="full note" id="kept">
+            Also kept: {kept.length ? <code>{kept.join('  ')}</code> : 'nothing else was set'}; its
+            variables and files stay as they were.
+          </p>
+        )}
+        <Price fields={f} spec={spec} quote={quote} />
+        {f.command && errors.length > 0 && (
+          <p role="alert" class="bad full">
+            {errors.join(' ')}
+          </p>
+        )}
+        <button class="full" disabled={!!f.command && errors.length > 0}>
+          Run
+        </button>
+      </form>
+      {error.value && (
+        <p role="alert" class="bad">
+          {error.value}
+        </p>
+      )}
+      <Presets fields={fields} />
+      <Elsewhere spec={spec} project={of.value ? '' : cliProject} />
+    </section>
+  );
+}
