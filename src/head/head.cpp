@@ -12,6 +12,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "files/root.h"
 #include "head/local_agent.h"
 #include "head/needed_files.h"
 #include "head/open_files.h"
@@ -440,6 +441,7 @@ Json Head::about() const {
                        {"fingerprint", certificates_ ? certificates_->fingerprints() : ""},
                        {"data_dir", options_.data_dir},
                        {"pid", ::getpid()},
+                       {"root", files::root_id()},
                        {"started_at", format_utc(started_at_)}});
 }
 

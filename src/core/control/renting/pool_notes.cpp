@@ -14,6 +14,13 @@
 namespace billow::control {
 namespace {
 
+// A provider's words inside a sentence of ours.
+std::string_view without_period(std::string_view words) {
+  while (words.ends_with('.'))
+    words.remove_suffix(1);
+  return words;
+}
+
 std::string pool_note(const State& state, const Job& job, const Pool& pool, WallTime now) {
   std::uint32_t machines = 0;
   const Machine* coming = nullptr;
@@ -30,13 +37,13 @@ std::string pool_note(const State& state, const Job& job, const Pool& pool, Wall
     return fmt::format("Pool {} refused ({}). It is asked again in {}.", pool.name, pool.denied,
                        format_duration(pool.denied_until - now));
   if (coming)
-    return fmt::format("Pool {}: {} was ordered {} ago{}{}.{}", pool.name, coming->name,
-                       format_duration(now - coming->wanted_at),
-                       coming->offer ? ": " + offer_text(*coming->offer) : "",
-                       coming->note.empty() ? "" : ": " + coming->note,
-                       coming->wanted_at + pool.patience < now
-                           ? " It is slow, so the next pool is asked as well."
-                           : "");
+    return fmt::format(
+        "Pool {}: {} was ordered {} ago{}{}.{}", pool.name, coming->name,
+        format_duration(now - coming->wanted_at),
+        coming->offer ? ": " + offer_text(*coming->offer) : "",
+        coming->note.empty() ? "" : fmt::format(": {}", without_period(coming->note)),
+        coming->wanted_at + pool.patience < now ? " It is slow, so the next pool is asked as well."
+                                                : "");
   if (machines + (job.spec->roles.empty() ? job.spec->nodes : 1) > pool.machines_max)
     return fmt::format("Pool {} is full: {} of at most {} machines exist.", pool.name, machines,
                        pool.machines_max);
