@@ -39,6 +39,22 @@ TEST(Pools, AJobThatIsTooLargeIsToldWhatMachinesOfThePoolHave) {
   EXPECT_TRUE(admissible(w.state(), PoolWorld::spec(8))) << "the pool can bring it";
 }
 
+TEST(Pools, ExplainNamesIdleMachinesThatHoldGpusWhileAnotherIsOrdered) {
+  PoolWorld w;
+  w.must(AddPool{w.pool("fast")});
+  const JobId first = w.submit(1);
+  w.must(PlanPools{});
+  w.arrives(w.machines()[0]);
+  w.ends(first);
+  const JobId large = w.submit(8);
+  w.must(PlanPools{});
+  const auto notes = pool_notes(w.state(), *w.state().find_job(large), w.now);
+  ASSERT_EQ(notes.size(), 1u);
+  EXPECT_NE(notes[0].find("fast-2 was ordered"), std::string::npos) << notes[0];
+  EXPECT_NE(notes[0].find(" Idle machines (fast-1) hold 1 GPU for "), std::string::npos)
+      << notes[0];
+}
+
 TEST(Pools, AMachineThatIsSizedHasTheCpusAndTheMemoryOfItsJobs) {
   PoolWorld w;
   w.must(AddPool{w.pool("fast")});
