@@ -315,8 +315,17 @@ void shutdown(CallPtr call) {
     return call->fail(body.error());
   const auto& count = call->host.state().count;
   const auto running = count.find(JobState::running);
-  call->reply(
-      202, Json::object({{"ok", true}, {"running", running == count.end() ? 0 : running->second}}));
+  std::map<PoolId, std::int64_t> machines;
+  for (const auto& [name, machine] : call->host.state().machines)
+    if (!machine.is_disk())
+      ++machines[machine.pool];
+  Json left = Json::array();
+  for (const auto& [id, number] : machines)
+    if (const auto pool = call->host.state().pools.find(id); pool != call->host.state().pools.end())
+      left.push(Json::object({{"pool", pool->second.name}, {"machines", number}}));
+  call->reply(202, Json::object({{"ok", true},
+                                 {"running", running == count.end() ? 0 : running->second},
+                                 {"pools", std::move(left)}}));
   call->host.shutdown((*body)["stop_jobs"].bool_or(false));
 }
 

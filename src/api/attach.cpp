@@ -2,6 +2,8 @@
 // output, its state, and what the client types.
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "api/log_pull.h"
 #include "base/text.h"
 #include "core/control/decide/decide.h"
@@ -104,9 +106,14 @@ struct Attachment : std::enable_shared_from_this<Attachment> {
         text += call->host.waits_for(task);
     if (live && !done && live->state == JobState::queued)
       for (std::string& note : control::pool_notes(call->host.state(), *live, call->host.now())) {
-        // The time since an order is not news.
-        std::erase_if(note, [](char c) { return c >= '0' && c <= '9'; });
-        text += note;
+        // The time since an order is not news: the number and its unit ("486 ms", "1.5 s").
+        bool number = false;
+        for (const std::string& word : split(note, ' ')) {
+          const bool unit = std::exchange(number, false) && word.size() <= 2;
+          number = !word.empty() && word.front() >= '0' && word.front() <= '9';
+          if (!number && !unit)
+            text += word;
+        }
       }
     if (text == waits_for)
       return;

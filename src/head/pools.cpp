@@ -55,7 +55,13 @@ Pools::Pools(net::Loop& loop, const Clock& clock, std::function<Engine&()> engin
       engine_(std::move(engine)),
       options_(std::move(options)),
       began_(clock.wall()) {}
-Pools::~Pools() = default;
+
+Pools::~Pools() {
+  ending_ = true;
+  for (const auto& [id, running] : running_)
+    if (running)
+      running->pool->stop();
+}
 
 void Pools::look() {
   Engine& engine = engine_();
@@ -298,8 +304,8 @@ namespace {
 
 // Several at a time: an engine's tool spends most of its time waiting.
 template <class Do>
-void in_parallel(std::size_t count, Do one) {
-  for (std::size_t from = 0; from < count; from += asked_at_once) {
+void in_parallel(std::size_t count, const std::atomic<bool>& ending, Do one) {
+  for (std::size_t from = 0; from < count && !ending; from += asked_at_once) {
     std::vector<std::thread> threads;
     for (std::size_t i = from + 1; i < std::min(count, from + asked_at_once); ++i)
       threads.emplace_back([&, i] { one(i); });
@@ -319,7 +325,8 @@ void Pools::create(PoolId id, const std::shared_ptr<Orders>& orders) {
   const Status queued =
       found->second->orders->submit([this, id, engine, orders]() -> std::function<void()> {
         std::vector<pool::Ordered> made(orders->wanted.size());
-        in_parallel(made.size(), [&](std::size_t i) { made[i] = engine->want(orders->wanted[i]); });
+        in_parallel(made.size(), ending_,
+                    [&](std::size_t i) { made[i] = engine->want(orders->wanted[i]); });
         for (std::size_t i = 0; i < made.size(); ++i) {
           const std::string& name = orders->wanted[i].machine.name;
           if (made[i])
@@ -451,7 +458,7 @@ void Pools::release(PoolId id, Running& r, const std::vector<MachineSighting>& l
   const Status queued =
       r.releases->submit([this, id, engine = r.pool.get(), releases]() -> std::function<void()> {
         releases->results.resize(releases->machines.size());
-        in_parallel(releases->machines.size(), [&](std::size_t i) {
+        in_parallel(releases->machines.size(), ending_, [&](std::size_t i) {
           releases->results[i] = engine->release(releases->machines[i]);
         });
         return [this, id, releases] {

@@ -4,6 +4,7 @@
 // engine's tools may be slow: one for orders, one for lists and questions, one for releases.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -33,6 +34,8 @@ class Pools {
   };
   using Answer = std::function<void(Result<Json>)>;
   Pools(net::Loop& loop, const Clock& clock, std::function<Engine&()> engine, Options options);
+  // Waits for requests that are under way, not for all that were planned: the next head looks again
+  // at what exists.
   ~Pools();
   void look();  // on a timer
   // Something happened that may need a machine or have ended one: look soon instead of at the next
@@ -128,6 +131,7 @@ class Pools {
   const Clock& clock_;
   std::function<Engine&()> engine_;
   Options options_;
+  std::atomic<bool> ending_ = false;  // threads begin no more requests
   std::map<PoolId, std::unique_ptr<Running>> running_;
   SteadyTime planned_at_;
   Duration plan_took_;

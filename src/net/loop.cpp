@@ -9,6 +9,9 @@
 #include "net/loop.h"
 
 #include <unistd.h>
+
+#include <map>
+
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
@@ -229,10 +232,21 @@ struct Loop::Impl {
   asio::io_context context{1};
   asio::executor_work_guard<asio::io_context::executor_type> work{context.get_executor()};
   Poller poller{context};
+  std::map<const void*, std::shared_ptr<void>> kept;  // destroyed before what it uses
 };
 
 Loop::Loop() : impl_(std::make_unique<Impl>()) {}
 Loop::~Loop() = default;
+
+void Loop::keep(std::shared_ptr<void> object) {
+  const void* const key = object.get();
+  impl_->kept[key] = std::move(object);
+}
+
+void Loop::let_go(const void* object) {
+  if (auto kept = impl_->kept.extract(object))
+    post([last = std::move(kept.mapped())] {});
+}
 
 void Loop::run() {
   impl_->context.restart();

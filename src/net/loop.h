@@ -83,6 +83,11 @@ class Loop {
   [[nodiscard]] std::unique_ptr<FdWatch> watch(
       int fd, std::function<void(bool readable, bool writable)> fn);
 
+  // Keeps an object that ends by itself, such as a connection that waits for its peer, until
+  // let_go() or the end of the loop.
+  void keep(std::shared_ptr<void> object);
+  void let_go(const void* object);  // it is destroyed after the current callback
+
   SteadyTime steady() const { return system_clock().steady(); }
 
  private:

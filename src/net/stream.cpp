@@ -21,6 +21,7 @@ Stream::Stream(Loop& loop, Transport transport, StreamOwner* owner)
       handshaken_(!transport_.tls()) {}
 
 Stream::~Stream() {
+  finishing_.cancel();  // the loop no longer keeps it
   close();
 }
 
@@ -41,6 +42,20 @@ void Stream::close() {
   watch_.reset();
   owner_ = nullptr;
   transport_.close();
+  if (!finishing_)
+    return;
+  finishing_.cancel();
+  loop_.let_go(this);
+}
+
+void Stream::finish(Duration at_most) {
+  owner_ = nullptr;
+  if (!open() || finishing_)
+    return;
+  loop_.keep(shared_from_this());
+  finishing_ = loop_.after(at_most, [this] { close(); });
+  resume_reading();
+  end_after_flush(true);
 }
 
 bool Stream::peer_has_closed() const {
@@ -57,10 +72,10 @@ bool Stream::paused_peer_has_gone(bool reset) const {
 
 // An owner inside a call (send, start) learns of a failure after that call, never during it.
 void Stream::fail_with(std::string reason) {
+  if (!owner_)
+    return close();
   watch_.reset();
   transport_.close();
-  if (!owner_)
-    return;
   if (!in_owners_call_)
     return owner_->stream_failed(std::move(reason));
   loop_.post([self = shared_from_this(), reason = std::move(reason)] {
@@ -142,6 +157,8 @@ void Stream::do_read() {
         eof_ = true;
         if (owner_)
           owner_->stream_eof();
+        else if (ended_ && close_requested_)
+          close();
         return;
       case Io::failed:
         fail_with(transport_.error());
@@ -247,7 +264,7 @@ void Stream::do_write() {
   if (end_requested_ && !ended_) {
     ended_ = true;
     transport_.end_writing();
-    if (close_requested_)
+    if (close_requested_ && (eof_ || !finishing_))
       close();
   }
 }

@@ -44,6 +44,10 @@ class Stream : public std::enable_shared_from_this<Stream> {
   void drop_unsent();
   // When the queue is empty: half-close, then close() if `then_close`.
   void end_after_flush(bool then_close);
+  // For an owner that leaves: writes what is queued, half-closes, drops what the peer still sends,
+  // and closes when the peer has ended, or after this time. A connection that is closed with unread
+  // bytes is reset, and a reset makes `kubectl port-forward` end altogether.
+  void finish(Duration at_most);
   void close();
   bool open() const { return watch_ != nullptr; }
   bool peer_has_closed() const;  // asks the kernel, ahead of the loop
@@ -85,6 +89,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   bool end_requested_ = false;
   bool close_requested_ = false;
   bool ended_ = false;
+  Timer finishing_;  // set: the loop keeps the stream until it is closed
 };
 
 }  // namespace billow::net

@@ -403,7 +403,8 @@ Transport::Transport(Transport&& o) noexcept
     : fd_(std::move(o.fd_)),
       ssl_(std::exchange(o.ssl_, nullptr)),
       context_(std::move(o.context_)),
-      error_(std::move(o.error_)) {}
+      error_(std::move(o.error_)),
+      cut_(o.cut_) {}
 
 Transport::~Transport() {
   close();
@@ -441,6 +442,7 @@ IoResult Transport::tls_result(int rc) {
       return {Io::closed};
     case SSL_ERROR_SYSCALL:
       ::ERR_clear_error();
+      cut_ = true;
       error_ = error_number ? ::strerror(error_number) : "the connection was closed unexpectedly";
       return {Io::failed};
     default:

@@ -43,6 +43,7 @@ class Transport {
   // Of the client, on a server's connection; null: it has shown none.
   PeerCertificatePtr peer_certificate() const;
   const std::string& error() const { return error_; }
+  bool cut() const { return cut_; }  // TLS: the connection ended without the peer saying so
 
  private:
   IoResult tls_result(int rc);
@@ -50,6 +51,7 @@ class Transport {
   ssl_st* ssl_ = nullptr;
   std::shared_ptr<TlsContext> context_;
   std::string error_;
+  bool cut_ = false;
 };
 
 }  // namespace billow::net

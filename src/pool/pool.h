@@ -75,6 +75,8 @@ class Pool {
   // What the provider rents at present, with prices. None: it has no list.
   virtual Result<std::vector<MachineOffer>> offers();
   virtual Result<Account> account();
+  // The head is stopping: calls that are under way may end without an answer. Any thread may ask.
+  virtual void stop() {}
   // Where its machines are, for people, as far as known; any thread may ask.
   virtual std::string place() { return {}; }
 };

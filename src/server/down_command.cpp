@@ -11,6 +11,7 @@
 #include "client/frame/connect.h"
 #include "client/frame/console.h"
 #include "client/frame/local_heads.h"
+#include "client/frame/table.h"
 #include "client/frame/values.h"
 #include "head/local_agent.h"
 #include "store/store_copy.h"
@@ -108,6 +109,33 @@ Status check_is_ours(const Parsed& parsed, const std::string& data_dir) {
                           address->endpoint.text()));
 }
 
+Status wait_for_head(bool stop_jobs,
+                     std::int64_t running,
+                     const std::function<bool()>& has_stopped) {
+  if (within(has_stopped, seconds(1)))
+    return {};
+  say(stop_jobs && running > 0 ? fmt::format("stopping {} running job{}, for at most a minute",
+                                             running, running == 1 ? "" : "s")
+                               : std::string("waiting for the head to finish what it has begun"));
+  if (!within(has_stopped, stop_jobs ? minutes(2) : seconds(15)))
+    return fail(Code::timed_out, "the head has not stopped yet");
+  return {};
+}
+
+// What a pool's provider still runs, and bills, without the head.
+std::string machines_text(const Json& answer) {
+  std::string text;
+  for (const Json& pool : answer["pools"].items()) {
+    const std::int64_t machines = pool["machines"].int_or(0);
+    const std::string name = printable(pool["pool"].str_or("?"));
+    text += fmt::format(
+        "pool {} keeps its {} machine{} until the next `billow up`; to end {}: billow up, then "
+        "billow pool rm {}\n",
+        name, machines, machines == 1 ? "" : "s", machines == 1 ? "it" : "them", name);
+  }
+  return text;
+}
+
 }  // namespace
 
 // Stops the head of this machine and then its agent; with --head, only the head there. A head that
@@ -132,10 +160,12 @@ int cmd_down(const Parsed& parsed) {
       answer.error().code != Code::unauthorized)
     return report(answer.error());
   const bool had_head = answer.has_value();
-  if (had_head && !elsewhere &&
-      !within([&] { return !file_exists(data_dir + "/head.json") && (head == 0 || !runs(head)); },
-              parsed.has("stop-jobs") ? minutes(2) : seconds(15)))
-    return report({Code::timed_out, "the head has not stopped yet", "see head.log in " + data_dir});
+  if (had_head && !elsewhere)
+    if (const Status ended = wait_for_head(
+            parsed.has("stop-jobs"), (*answer)["running"].int_or(0),
+            [&] { return !file_exists(data_dir + "/head.json") && (head == 0 || !runs(head)); });
+        !ended)
+      return report({Code::timed_out, ended.error().message, "see head.log in " + data_dir});
   if (!elsewhere)
     if (const Status ended = end_agent(data_dir); !ended)
       return report(ended.error());
@@ -165,6 +195,7 @@ int cmd_down(const Parsed& parsed) {
         where.empty() ? "" : " --data " + shell_quote(data_dir), running == 1 ? "it" : "them"));
   else
     print(fmt::format("billow has stopped{}\n", where));
+  print(machines_text(*answer));
   return 0;
 }
 

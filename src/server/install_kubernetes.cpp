@@ -64,7 +64,8 @@ void add_install_commands(CommandTable& table) {
        .summary = "print the manifests that run a head in a Kubernetes cluster",
        .example =
            "billow install kubernetes --image registry.example/billow:0.1 | kubectl apply "
-           "-f -\nbillow install kubernetes --pool-only --namespace team | kubectl apply -f -",
+           "--server-side -f -\nbillow install kubernetes --pool-only --namespace team | kubectl "
+           "apply --server-side -f -",
        .run = cmd_install_kubernetes,
        .details = "docs/kubernetes.md explains each part. Nothing is changed in the cluster: the "
                   "manifests go to standard output.",

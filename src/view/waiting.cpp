@@ -68,7 +68,8 @@ void expect_start(Answer& answer,
                   const control::State& state,
                   const Job& job,
                   const Moment& at,
-                  WallTime by_plan) {
+                  WallTime by_plan,
+                  bool waits_for_pool) {
   static const ledger::PriceBook market = ledger::PriceBook::market();
   std::optional<control::PaidStarts> paid;
   if (!state.money.budgets.empty() || job.agent)
@@ -91,10 +92,18 @@ void expect_start(Answer& answer,
     answer.start_unknown = "a budget does not pay for it";
   } else if (!paid && by_plan) {
     answer.earliest = time_or_null(by_plan);
+  } else if (waits_for_pool) {
+    answer.start_unknown = "it needs a machine of a pool";
   } else if (std::string cause = sched::start_unknown(state.index, job.id, at.now);
              !cause.empty()) {
     answer.start_unknown = std::move(cause);
   }
+}
+
+// Whether the reason is only that no node of now can run the job.
+bool lacks_node(const control::State& state, const sched::Reason& reason) {
+  return reason.kind == sched::ReasonKind::infeasible ||
+         (state.nodes.empty() && reason.kind == sched::ReasonKind::no_capacity);
 }
 
 void explain_queue(Answer& answer, const control::State& state, const Job& job, const Moment& at) {
@@ -102,14 +111,15 @@ void explain_queue(Answer& answer, const control::State& state, const Job& job, 
     answer.because("held", job.reason);
   auto explanation = sched::explain(state.index, job.id, at.now);
   // That no present node can run it is no reason where a pool brings one that can.
-  if (control::some_pool_could_run(state, job))
-    std::erase_if(explanation.reasons, [](const sched::Reason& reason) {
-      return reason.kind == sched::ReasonKind::infeasible;
-    });
+  const bool waits_for_pool =
+      control::some_pool_could_run(state, job) &&
+      std::erase_if(explanation.reasons, [&](const auto& r) { return lacks_node(state, r); }) > 0;
+  if (waits_for_pool)
+    explanation.would_start_now.clear();
   answer.because(explanation);
   if (!explanation.would_start_now.empty())
     answer.would_start_now = explanation.would_start_now;
-  expect_start(answer, state, job, at, explanation.earliest_start);
+  expect_start(answer, state, job, at, explanation.earliest_start, waits_for_pool);
   for (const std::string& note : control::pool_notes(state, job, at.now))
     answer.because("pool", note);
   if (answer.reasons.items().empty())

@@ -331,6 +331,7 @@ class KubeDouble:
         self.lost_answers = self.lost_requests = 0
         self.lost_creations = 0  # answers to the creation of a pod
         self.page_max = 500
+        self.silent = False  # requests are taken and not answered
         self.running = True
         make_certificates(root)
         self.port = 0
@@ -390,6 +391,13 @@ class KubeDouble:
         server.shutdown()
         server.server_close()
 
+    def api_silent(self):
+        """It accepts connections and answers nothing, until `api_speaks`."""
+        self.silent = True
+
+    def api_speaks(self):
+        self.silent = False
+
     def api_back(self):
         with self.lock:
             self.forget_before = self.version
@@ -407,6 +415,8 @@ class KubeDouble:
 
     # ---- what goes wrong
     def misbehave(self, handler):
+        while self.silent and self.running:
+            time.sleep(0.02)
         with self.lock:
             if self.lost_requests > 0:
                 self.lost_requests -= 1

@@ -317,6 +317,13 @@ class KubeReal:
     def api_away(self):
         self.end("apiserver")
 
+    def api_silent(self):
+        """It accepts connections and answers nothing, until `api_speaks`."""
+        self.signal("apiserver", signal.SIGSTOP)
+
+    def api_speaks(self):
+        self.signal("apiserver", signal.SIGCONT)
+
     def start_controllers(self):
         self.spawn(
             "manager",

@@ -65,6 +65,14 @@ std::string failed_rank(const Json& job) {
   return fmt::format("{} on {}: {}", who, printable((*worst)["node"].str_or("?")), printable(text));
 }
 
+// A head on this machine copies nothing by default, and machines of its pools have other files.
+void hint_at_sync(const Json& job) {
+  const auto text = job.at("exit", "text").str_or("");
+  if (text.find("enter the working directory ") != std::string_view::npos &&
+      text.ends_with("No such file or directory"))
+    (void)write_all(STDERR_FILENO, "hint: the directory is not on the node; --sync copies it\n");
+}
+
 int finish_session(const Result<AttachEnd>& end, const AttachOptions& options) {
   if (!end)
     return report(end.error());
@@ -81,6 +89,8 @@ int finish_session(const Result<AttachEnd>& end, const AttachOptions& options) {
     // A script's log should say why, when it was not the command's own doing.
     say(fmt::format("job {}: {}", end->job["label"].str_or("?"),
                     end->job.at("exit", "text").str_or("failed")));
+  if (!options.json)
+    hint_at_sync(end->job);
   return end->exit_code;
 }
 

@@ -21,6 +21,7 @@
 #include "client/frame/terminal.h"
 #include "core/model/surroundings.h"
 #include "files/pack.h"
+#include "files/root.h"
 #include "files/scan.h"
 
 namespace billow::client {
@@ -363,7 +364,23 @@ Status download_tree(Client& client, const Fetch& fetch) {
   return done;
 }
 
-bool should_sync(const Client& client, const JobRequest& request) {
+namespace {
+
+// A head at an address of this machine is on it, unless a tunnel (ssh, kubectl port-forward) leads
+// to it, or it is in a container.
+bool sees_our_files(Client& client) {
+  const net::Address& head = client.address().endpoint.address;
+  if (head.is_unix())
+    return true;
+  if (!is_loopback(head.host))
+    return false;
+  const auto status = client.get("/v1/status");
+  const std::string theirs(status ? (*status)["root"].str_or("") : "");
+  return theirs.empty() || theirs == files::root_id();
+}
+
+// Whether the working directory goes along.
+bool should_sync(Client& client, const JobRequest& request) {
   if (request.sync != Sync::automatic)
     return request.sync == Sync::yes;
   // What is brought and kept needs a directory of the job's own.
@@ -371,11 +388,8 @@ bool should_sync(const Client& client, const JobRequest& request) {
       !request.spec.surroundings.outputs.empty() ||
       request.spec.surroundings.isolation == Isolation::strict)
     return true;
-  const net::Address& head = client.address().endpoint.address;
-  return !head.is_unix() && !is_loopback(head.host);
+  return !sees_our_files(client);
 }
-
-namespace {
 
 // Jobs of an agent token see no directory of the machine, also where the head is here. Such tokens
 // come in a variable; nobody else is made to wait for an answer.

@@ -31,9 +31,8 @@ struct Fetch {
 };
 Status download_tree(Client& client, const Fetch& fetch);
 
-// Whether the working directory goes along: as asked, else where the head is on another machine.
-bool should_sync(const Client& client, const JobRequest& request);
-// Uploads the working directory and says in the environment what the node is to bring.
+// Uploads the working directory and says in the environment what the node is to bring. It does so
+// as asked, else where the head is on another machine.
 Status sync_for_job(Client& client, const JobRequest& request, bool quiet, Environment& env);
 // How to fetch what the job keeps (--output): "results: billow cp 12:results .".
 void say_results(const JobRequest& request, const std::string& job);

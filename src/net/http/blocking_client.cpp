@@ -100,7 +100,9 @@ struct Link {
         return {};
       if (result.state == Io::closed || result.state == Io::failed)
         return fail(Code::unavailable, fmt::format("{}: TLS: {}", name, transport.error()),
-                    "check the certificate authority or fingerprint");
+                    transport.cut() ? "check that the server runs; a tunnel that leads to it "
+                                      "(ssh, kubectl port-forward) may have to be started again"
+                                    : "check the certificate authority or fingerprint");
       if (!wait_for(transport.fd(), result.state == Io::want_read ? POLLIN : POLLOUT, -1, deadline)
                .connection)
         return fail(Code::timed_out, fmt::format("{} did not finish the TLS handshake", name));

@@ -24,7 +24,7 @@ class StreamWebSocket final : public WebSocket,
   ~StreamWebSocket() override {
     if (state_ == State::open)
       stream_->send(ws_close_frame(close_going_away, "", masks_));
-    stream_->close();
+    stream_->finish(limits::ws_close_timeout);
   }
 
   void start() {
@@ -202,17 +202,9 @@ class StreamWebSocket final : public WebSocket,
     state_ = State::closed;
     ping_timer_.cancel();
     close_timer_.cancel();
-    stream_->set_owner(nullptr);
     // The stream itself writes out what is still queued (a close frame after data), for a bounded
     // time.
-    if (stream_->open() && stream_->queued() > 0) {
-      stream_->pause_reading();
-      stream_->end_after_flush(true);
-      flush_timer_ =
-          stream_->loop().after(limits::ws_close_timeout, [stream = stream_] { stream->close(); });
-    } else {
-      stream_->close();
-    }
+    stream_->finish(limits::ws_close_timeout);
     on_message_ = nullptr;
     on_drain_ = nullptr;
     if (auto fn = std::exchange(on_close_, nullptr))
@@ -248,7 +240,6 @@ class StreamWebSocket final : public WebSocket,
   std::function<void(const Closed&)> on_close_;
   Timer ping_timer_;
   Timer close_timer_;
-  Timer flush_timer_;
 };
 
 }  // namespace

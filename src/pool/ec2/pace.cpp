@@ -1,7 +1,5 @@
 #include "pool/ec2/pace.h"
 
-#include <algorithm>
-
 namespace billow::pool::ec2 {
 namespace {
 
@@ -13,7 +11,7 @@ std::string kind_of_request(const std::string& action) {
 
 }  // namespace
 
-Bucket bucket_of(const std::string& action) {
+TokenBucket::Limit limit_of(const std::string& action) {
   const std::string kind = kind_of_request(action);
   if (kind == "RunInstances")
     return {.burst = 5, .per_s = 1.9};
@@ -23,18 +21,10 @@ Bucket bucket_of(const std::string& action) {
 }
 
 Duration Pace::take(const std::string& region, const std::string& action) {
-  const Bucket bucket = bucket_of(action);
-  const SteadyTime now = clock_.steady();
-  auto levels = levels_.lock();
-  Level& level = (*levels)[region + " " + kind_of_request(action)];
-  if (!level.used)
-    level = {bucket.burst, now, true};
-  const double refilled = static_cast<double>((now - level.at).ns) * 1e-9 * bucket.per_s;
-  level.tokens = std::min(bucket.burst, level.tokens + refilled) - 1;
-  level.at = now;
-  if (level.tokens >= 0)
-    return {};
-  return {static_cast<std::int64_t>(-level.tokens / bucket.per_s * 1e9)};
+  auto buckets = buckets_.lock();
+  TokenBucket& bucket =
+      buckets->try_emplace(region + " " + kind_of_request(action), limit_of(action)).first->second;
+  return bucket.take(clock_.steady());
 }
 
 }  // namespace billow::pool::ec2

@@ -7,16 +7,13 @@
 
 #include "base/clock.h"
 #include "base/sync.h"
+#include "pool/token_bucket.h"
 
 namespace billow::pool::ec2 {
 
-// One bucket: so many requests at once, then so many a second.
-struct Bucket {
-  double burst = 0, per_s = 0;
-};
-// The bucket of an action, with a margin for other users of the account. RunInstances has one of
+// The limit of an action, with a margin for other users of the account. RunInstances has one of
 // its own.
-Bucket bucket_of(const std::string& action);
+TokenBucket::Limit limit_of(const std::string& action);
 
 class Pace {
  public:
@@ -25,13 +22,8 @@ class Pace {
   Duration take(const std::string& region, const std::string& action);
 
  private:
-  struct Level {
-    double tokens = 0;  // negative: taken by requests that wait
-    SteadyTime at;
-    bool used = false;
-  };
   const Clock& clock_;
-  Sync<std::map<std::string, Level>> levels_;
+  Sync<std::map<std::string, TokenBucket>> buckets_;
 };
 
 }  // namespace billow::pool::ec2

@@ -2,9 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <chrono>
-#include <thread>
-
 #include "base/text.h"
 
 namespace billow::pool {
@@ -16,9 +13,6 @@ constexpr std::int64_t plugin_margin_s = 30;  // a credential is renewed before 
 constexpr std::size_t idle_connections_max = 8;
 constexpr int tries_max = 4;
 constexpr Duration retry_pause_max = seconds(5);
-// At most ten calls a second within any ten seconds, however many pods are wanted.
-constexpr Duration call_interval = milliseconds(125);  // on average
-constexpr int call_burst = 20;
 
 bool worth_retrying(int status) {
   return status == 429 || status == 500 || status == 502 || status == 503 || status == 504;
@@ -29,6 +23,10 @@ Duration retry_pause(const net::Response& response, int tries) {
   const auto asked = parse_int(response.headers.get("Retry-After"), 0, 3600);
   const Duration pause = asked ? seconds(*asked) : milliseconds(250) * (1 << tries);
   return std::min(pause, retry_pause_max);
+}
+
+std::unexpected<Error> stopped() {
+  return fail(Code::unavailable, "the head is stopping; the call was ended");
 }
 
 Code code_for(int status, std::string_view message) {
@@ -133,32 +131,33 @@ Result<net::Response> KubeClient::send(const Login& login, net::BlockingClient::
   return response;
 }
 
-void KubeClient::wait_for_turn() {
-  Duration wait;
-  {
-    const SteadyTime now = system_clock().steady();
-    auto next = next_turn_.lock();
-    *next = std::max(*next, now - call_interval * call_burst);
-    wait = *next - now;
-    *next = *next + call_interval;
-  }
-  if (wait.ns > 0)
-    std::this_thread::sleep_for(std::chrono::nanoseconds(wait.ns));
+Status KubeClient::wait_for_turn() {
+  const Duration wait = bucket_.lock()->take(system_clock().steady());
+  if (!stop_.pause(wait))
+    return stopped();
+  return {};
 }
 
 Result<KubeAnswer> KubeClient::with_retries(net::BlockingClient::Call call) {
   call.headers.set("User-Agent", "billow");
+  call.watch_fd = stop_.fd();
+  call.on_watch = [] {
+    return false;
+  };
   std::uint64_t refused = 0;
   for (int tries = 0;; ++tries) {
     const auto current = BILLOW_TRY(login(refused));
-    wait_for_turn();
+    BILLOW_TRY_VOID(wait_for_turn());
     const net::Response response = BILLOW_TRY(send(*current, call));
+    if (stop_.raised())  // what has arrived may be a part of the answer
+      return stopped();
     if (response.status == 401 && refused == 0) {
       refused = current->number;
       continue;
     }
     if (worth_retrying(response.status) && tries + 1 < tries_max) {
-      std::this_thread::sleep_for(std::chrono::nanoseconds(retry_pause(response, tries).ns));
+      if (!stop_.pause(retry_pause(response, tries)))
+        return stopped();
       continue;
     }
     KubeAnswer answer{.status = response.status,
@@ -186,7 +185,7 @@ Result<KubeAnswer> KubeClient::ask(const KubeCall& call) {
 }
 
 Result<KubeAnswer> KubeClient::follow(const std::string& target,
-                                      const Following& following,
+                                      Duration patience,
                                       const std::function<bool(std::string_view)>& on_line) {
   std::string pending;
   const auto on_chunk = [&](std::string_view piece) {
@@ -203,13 +202,7 @@ Result<KubeAnswer> KubeClient::follow(const std::string& target,
     pending.erase(0, from);
     return pending.size() <= limits::client_body_bytes_max;
   };
-  net::BlockingClient::Call http{.target = target,
-                                 .timeout = following.patience,
-                                 .on_chunk = on_chunk,
-                                 .watch_fd = following.stop_fd,
-                                 .on_watch = [] {
-                                   return false;
-                                 }};
+  net::BlockingClient::Call http{.target = target, .timeout = patience, .on_chunk = on_chunk};
   http.headers.set("Accept", "application/json");
   return with_retries(std::move(http));
 }

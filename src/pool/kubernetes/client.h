@@ -1,7 +1,7 @@
 // Calls to a Kubernetes API server over HTTP/1.1. Overload (429) and failures of the server (5xx)
 // are retried, and a 401 reads the credentials anew, once: tokens and certificates expire. A client
-// sends at most ten calls a second on average, so that a burst of jobs does not slow down other
-// users of the cluster.
+// sends at most ten calls a second within any ten seconds, so that a burst of jobs does not slow
+// down other users of the cluster. Calls end without an answer when the signal to stop is raised.
 //
 // Thread-safe: each call has a connection of its own, and idle ones are kept.
 #pragma once
@@ -14,6 +14,8 @@
 #include "base/sync.h"
 #include "net/http/blocking_client.h"
 #include "pool/kubernetes/kubeconfig.h"
+#include "pool/kubernetes/stop_signal.h"
+#include "pool/token_bucket.h"
 
 namespace billow::pool {
 
@@ -36,19 +38,18 @@ struct KubeAnswer {
 
 class KubeClient {
  public:
-  KubeClient(KubeChoice choice, KubeSurroundings surroundings)
-      : choice_(std::move(choice)), around_(std::move(surroundings)) {}
+  // At most 96 calls within ten seconds: the rest is a margin for calls that the network delays.
+  static constexpr TokenBucket::Limit limit = {.burst = 16, .per_s = 8};
+
+  KubeClient(KubeChoice choice, KubeSurroundings surroundings, StopSignal& stop)
+      : choice_(std::move(choice)), around_(std::move(surroundings)), stop_(stop) {}
 
   // An error only without an answer: the server is away, or the credentials cannot be read.
   Result<KubeAnswer> ask(const KubeCall& call);
-  struct Following {
-    Duration patience;  // without a line
-    int stop_fd = -1;   // readable: end the call
-  };
-  // One line of the answer after the other, until the server ends it, `on_line` returns false, the
-  // patience is over, or it is told to stop. The answer has no body unless it is an error.
+  // One line of the answer after the other, until the server ends it, `on_line` returns false, or
+  // no line came for the time of `patience`. The answer has no body unless it is an error.
   Result<KubeAnswer> follow(const std::string& target,
-                            const Following& following,
+                            Duration patience,
                             const std::function<bool(std::string_view)>& on_line);
   Result<std::string> server();
   Result<std::string> context();  // empty: the service account of a pod
@@ -69,12 +70,13 @@ class KubeClient {
   Result<net::BlockingClient> connection(const Login& login, bool kept);
   Result<net::Response> send(const Login& login, net::BlockingClient::Call call);
   Result<KubeAnswer> with_retries(net::BlockingClient::Call call);
-  void wait_for_turn();
+  Status wait_for_turn();
 
   KubeChoice choice_;
   KubeSurroundings around_;
   Sync<Kept> kept_;
-  Sync<SteadyTime> next_turn_;
+  StopSignal& stop_;
+  Sync<TokenBucket> bucket_{TokenBucket(limit)};
 };
 
 }  // namespace billow::pool

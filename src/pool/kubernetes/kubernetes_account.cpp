@@ -1,25 +1,12 @@
 // Whose credentials a pool has, which rights they lack, and which GPU types the cluster has.
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "base/crypto.h"
 #include "base/text.h"
-#include "gpu/types.h"
 #include "pool/kubernetes/kubernetes_pool.h"
 
 namespace billow::pool {
 namespace {
-
-// The GPU types of a cluster, each with the value of the nodes' label that means it.
-std::string types_text(const std::map<std::string, std::string>& types) {
-  if (types.empty())
-    return "none has the label nvidia.com/gpu.product, which names the type";
-  std::vector<std::string> each;
-  for (const auto& [type, label] : types)
-    each.push_back(fmt::format("{} (nvidia.com/gpu.product={})", type, label));
-  return "it has " + join(each, ", ");
-}
 
 // How kubectl names an account to which a role is bound.
 std::string subject(std::string_view identity) {
@@ -35,40 +22,15 @@ bool KubernetesPool::looks_for_type() const {
   return settings_.gpus > 0 && pods_.gpu_products.empty() && settings_.sim.empty();
 }
 
-// The values of the label nvidia.com/gpu.product that mean the pool's GPU type.
+// The values of the nodes' label that mean the pool's GPU type.
 Result<std::vector<std::string>> KubernetesPool::gpu_products() {
-  const GpuTypeFacts* facts = find_gpu_type(settings_.gpu_type);
-  if (!facts || facts->vendor != Vendor::nvidia)
-    return std::vector<std::string>{};
   const auto nodes = labels_->all();
   if (!nodes) {
     Error error = Error(nodes.error()).in("finding the GPU type " + settings_.gpu_type);
     error.hint = "allow it, or name the label's values with --option gpu-product=…";
     return pass(std::move(error));
   }
-  std::set<std::string> fitting;
-  std::map<std::string, std::string> others;  // type → a label that means it
-  for (const auto& [name, labels] : *nodes) {
-    const auto found = labels.find("nvidia.com/gpu.product");
-    if (found == labels.end())
-      continue;
-    std::string model = found->second;
-    std::ranges::replace(model, '-', ' ');
-    const auto memory = labels.find("nvidia.com/gpu.memory");
-    const auto mib = parse_int(memory == labels.end() ? "0" : memory->second, 0, INT32_MAX);
-    const std::string type = normalise_gpu_type(model, mib.value_or(0));
-    if (type == settings_.gpu_type)
-      fitting.insert(found->second);
-    else
-      others[type] = found->second;
-  }
-  if (fitting.empty())
-    return fail(Code::infeasible,
-                fmt::format("no node of the cluster has GPUs of type {}: {}", settings_.gpu_type,
-                            types_text(others)),
-                "if such nodes are created on demand, name their label with --option "
-                "gpu-product=…");
-  return std::vector<std::string>(fitting.begin(), fitting.end());
+  return models_of_type(*nodes, settings_.gpu_type);
 }
 
 // Nodes may come later, so the pool is not refused for it.

@@ -86,14 +86,14 @@ Status KubernetesPool::find_cluster() {
         write_file_atomic(place, fmt::format("{}\n{}\n", choice.context, name_space), 0600));
   }
   name_space_ = name_space;
-  client_ = std::make_unique<KubeClient>(choice, around_);
+  client_ = std::make_unique<KubeClient>(choice, around_, stop_);
   if (const auto server = client_->server())
     *place_.lock() = fmt::format("{}namespace {} at {}",
                                  choice.context.empty() ? "" : "context " + choice.context + ", ",
                                  name_space_, *server);
   labels_ = std::make_unique<NodeLabels>(*client_, clock_);
   watch_ = std::make_unique<PodWatch>(
-      *client_,
+      *client_, stop_,
       PodWatch::Options{
           .pods = target("pods"),
           .selector = fmt::format("{}={},{}={}", label_installation, options_.installation,

@@ -36,6 +36,7 @@ class KubernetesPool final : public Pool, public KnowsNodes {
   Result<Account> account() override;
   NodeFacts facts_of(const std::string& node) override;
   std::string place() override { return *place_.lock(); }
+  void stop() override { stop_.raise(); }
 
  private:
   using Members = std::vector<PodSeen>;  // the pods of one machine
@@ -78,6 +79,7 @@ class KubernetesPool final : public Pool, public KnowsNodes {
   Options options_;
   const Clock& clock_;
   KubeSurroundings around_;
+  StopSignal stop_;  // of everything below
   std::mutex finding_;
   // Orders run at the same time; a list waits for them, because it takes half an order for what a
   // crash has left.

@@ -2,7 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <set>
+
 #include "base/log.h"
+#include "base/text.h"
+#include "gpu/types.h"
 
 namespace billow::pool {
 namespace {
@@ -38,6 +43,61 @@ NodeLabels::Labels place_labels(const NodeLabels::Labels& labels, const std::str
     if (const auto found = labels.find(one.theirs); found != labels.end() && !found->second.empty())
       out.try_emplace(one.ours, found->second);
   return out;
+}
+
+const ModelLabel& model_label(const std::string& gpu_type) {
+  // Set by the GPU feature discovery of NVIDIA, and by the node labeller of AMD, which is optional.
+  static const ModelLabel nvidia = {.name = "nvidia.com/gpu.product",
+                                    .mib = "nvidia.com/gpu.memory",
+                                    .between_words = '-',
+                                    .required = true};
+  static const ModelLabel amd = {.name = "amd.com/gpu.product-name", .between_words = '_'};
+  const GpuTypeFacts* const facts = find_gpu_type(gpu_type);
+  return facts && facts->vendor == Vendor::amd ? amd : nvidia;
+}
+
+namespace {
+
+// The GPU types of a cluster, each with the value of the nodes' label that means it.
+std::string types_text(const std::map<std::string, std::string>& types, const std::string& label) {
+  if (types.empty())
+    return fmt::format("none has the label {}, which names the type", label);
+  std::vector<std::string> each;
+  for (const auto& [type, value] : types)
+    each.push_back(fmt::format("{} ({}={})", type, label, value));
+  return "it has " + join(each, ", ");
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> models_of_type(
+    const std::map<std::string, NodeLabels::Labels>& nodes, const std::string& gpu_type) {
+  if (!find_gpu_type(gpu_type))
+    return std::vector<std::string>{};
+  const ModelLabel& label = model_label(gpu_type);
+  std::set<std::string> fitting;
+  std::map<std::string, std::string> others;  // type → a value that means it
+  for (const auto& [name, labels] : nodes) {
+    const auto found = labels.find(label.name);
+    if (found == labels.end())
+      continue;
+    std::string model = found->second;
+    std::ranges::replace(model, label.between_words, ' ');
+    const auto memory = labels.find(label.mib);
+    const auto mib = parse_int(memory == labels.end() ? "0" : memory->second, 0, INT32_MAX);
+    const std::string type = normalise_gpu_type(model, mib.value_or(0));
+    if (type == gpu_type)
+      fitting.insert(found->second);
+    else
+      others[type] = found->second;
+  }
+  if (fitting.empty() && (label.required || !others.empty()))
+    return fail(Code::infeasible,
+                fmt::format("no node of the cluster has GPUs of type {}: {}", gpu_type,
+                            types_text(others, label.name)),
+                "if such nodes are created on demand, name their label with --option "
+                "gpu-product=…");
+  return std::vector<std::string>(fitting.begin(), fitting.end());
 }
 
 // Metadata only: a node's status is many times larger.

@@ -6,6 +6,7 @@
 
 #include "base/crypto.h"
 #include "gpu/types.h"
+#include "pool/kubernetes/node_labels.h"
 #include "pool/kubernetes/pod_program.h"
 
 namespace billow::pool {
@@ -193,10 +194,11 @@ Json affinity_of(const PodRequest& r) {
     Json values = Json::array();
     for (const std::string& product : products)
       values.push(product);
-    const Json term = Json::object(
-        {{"matchExpressions", Json(Json::Array{Json::object({{"key", "nvidia.com/gpu.product"},
-                                                             {"operator", "In"},
-                                                             {"values", std::move(values)}})})}});
+    const Json term =
+        Json::object({{"matchExpressions",
+                       Json(Json::Array{Json::object({{"key", model_label(r.pool.gpu_type).name},
+                                                      {"operator", "In"},
+                                                      {"values", std::move(values)}})})}});
     out.set("nodeAffinity",
             Json::object({{"requiredDuringSchedulingIgnoredDuringExecution",
                            Json::object({{"nodeSelectorTerms", Json(Json::Array{term})}})}}));

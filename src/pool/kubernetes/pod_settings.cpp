@@ -197,8 +197,8 @@ constexpr Reader readers[] = {
        return plain(s.gpu_resource, v);
      }},
     {"gpu-product",
-     "values of the node label nvidia.com/gpu.product; \"any\" for a cluster with "
-     "one GPU type (default: found on the nodes)",
+     "values of the node label nvidia.com/gpu.product or amd.com/gpu.product-name; \"any\" for a "
+     "cluster with one GPU type (default: found on the nodes)",
      [](Text v, To s) {
        return into(s.gpu_products, Result<std::vector<std::string>>(comma_list(v)));
      }},

@@ -35,7 +35,7 @@ struct PodSettings {
   std::string image = default_image;
   std::string program;                    // in the image; empty: in its PATH, else from the head
   std::string gpu_resource;               // "nvidia.com/gpu"; empty: that of the GPU type's vendor
-  std::vector<std::string> gpu_products;  // node label nvidia.com/gpu.product; "any": no selection
+  std::vector<std::string> gpu_products;  // values of the model label; "any": no selection
   std::map<std::string, std::string> node_selector;
   std::vector<Toleration> tolerations;
   std::string runtime_class, priority_class, topology_key, rack_label;

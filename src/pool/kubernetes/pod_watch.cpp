@@ -1,9 +1,6 @@
 #include "pool/kubernetes/pod_watch.h"
 
 #include <fmt/format.h>
-#include <poll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include <chrono>
 
@@ -26,25 +23,12 @@ constexpr std::size_t gone_max = 4096;
 
 }  // namespace
 
-PodWatch::PodWatch(KubeClient& client, Options options)
-    : client_(client),
-      options_(std::move(options)),
-      stop_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      thread_([this] { run(); }) {}
+PodWatch::PodWatch(KubeClient& client, StopSignal& stop, Options options)
+    : client_(client), options_(std::move(options)), stop_(stop), thread_([this] { run(); }) {}
 
 PodWatch::~PodWatch() {
-  const std::uint64_t one = 1;
-  (void)!::write(stop_.get(), &one, sizeof one);
+  stop_.raise();
   thread_.join();
-}
-
-bool PodWatch::stopping() {
-  return !pause({});
-}
-
-bool PodWatch::pause(Duration time) {
-  pollfd fd{stop_.get(), POLLIN, 0};
-  return ::poll(&fd, 1, static_cast<int>(time.ms())) == 0;
 }
 
 void PodWatch::expect(const std::string& uid) {
@@ -87,12 +71,12 @@ void PodWatch::run() {
   std::string version;  // empty: list first
   Duration wait = first_pause;
   bool resumed = false;  // the last watch broke, and was begun again at the same place
-  while (!stopping()) {
+  while (!stop_.raised()) {
     if (version.empty()) {
       auto listed = list();
       if (!listed) {
         failed(listed.error());
-        (void)pause(wait);
+        (void)stop_.pause(wait);
         wait = std::min(wait * 2, longest_pause);
         continue;
       }
@@ -117,12 +101,12 @@ void PodWatch::run() {
         break;
       case Ended::refused:
         version.clear();
-        (void)pause(list_instead_every);
+        (void)stop_.pause(list_instead_every);
         continue;
     }
     if (!short_lived)
       wait = first_pause;
-    else if (!pause(wait))
+    else if (!stop_.pause(wait))
       return;
     else
       wait = std::min(wait * 2, longest_pause);
@@ -193,9 +177,9 @@ PodWatch::Ended PodWatch::watch(std::string& version) {
       options_.pods, net::percent_encode(options_.selector), watch_time.ns / seconds(1).ns,
       net::percent_encode(version));
   Ended ended = Ended::in_order;
-  const auto answer =
-      client_.follow(target, {.patience = watch_time + watch_margin, .stop_fd = stop_.get()},
-                     [&](std::string_view line) { return take(line, version, ended); });
+  const auto answer = client_.follow(target, watch_time + watch_margin, [&](std::string_view line) {
+    return take(line, version, ended);
+  });
   if (!answer)
     return Ended::broken;
   if (answer->status == 410)

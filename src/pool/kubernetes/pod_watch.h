@@ -5,7 +5,8 @@
 // position (410), the pods are listed again. Without the right to watch, they are listed every few
 // seconds.
 //
-// Thread-safe. One thread follows the watch and ends with the object.
+// Thread-safe. One thread follows the watch. It ends with the object, which raises the signal, or
+// earlier if somebody else does.
 #pragma once
 
 #include <condition_variable>
@@ -16,7 +17,6 @@
 #include <thread>
 #include <vector>
 
-#include "base/file.h"
 #include "base/sync.h"
 #include "pool/kubernetes/client.h"
 #include "pool/kubernetes/pod_state.h"
@@ -31,7 +31,7 @@ class PodWatch {
     std::function<bool(const PodSeen&)> wanted;
     std::function<void(const PodSeen&)> on_change;  // new or changed; on the watch's thread
   };
-  PodWatch(KubeClient& client, Options options);
+  PodWatch(KubeClient& client, StopSignal& stop, Options options);
   ~PodWatch();
   PodWatch(const PodWatch&) = delete;
 
@@ -63,12 +63,10 @@ class PodWatch {
   void put(const Json& pod);
   void remove(const Json& pod);
   void failed(const Error& error);
-  bool pause(Duration time);  // false: the object is ending
-  bool stopping();
 
   KubeClient& client_;
   Options options_;
-  Fd stop_;  // readable: the thread is to end
+  StopSignal& stop_;
   Sync<Seen> seen_;
   std::condition_variable changed_;
   std::thread thread_;

@@ -137,8 +137,8 @@ class OnReal(InCluster):
         job = self.submit("--gpus", "1", "--no-sync", "--", "sh", "-c", HELD)
         poll(lambda: "tick 2" in self.log(job), "the job's output", 180)
         self.check_laptop(self.billow("token", "create", "laptop").split()[-1], job)
+        poll(lambda: len(self.node_pods()) == 1, "only the pod of the job that runs", 90)
         pods = self.node_pods()
-        self.assertEqual(len(pods), 1, pods)
 
         self.cluster.ctr("images", "tag", "--force", kube_real.IMAGE, NEXT_IMAGE)
         self.install(NEXT_IMAGE)
@@ -170,11 +170,20 @@ class OnReal(InCluster):
             stderr=subprocess.DEVNULL,
         )
         home = tempfile.mkdtemp(dir=self.cluster.root)
+        work = os.path.join(home, "work")
+        os.makedirs(work)
+        with open(os.path.join(work, "carried"), "w", encoding="ascii") as f:
+            f.write("from the laptop\n")
         laptop = {"PATH": os.environ["PATH"], "HOME": home, "XDG_CONFIG_HOME": home}
 
         def run(*words):
             done = subprocess.run(
-                [*network, BILLOW, *words], env=laptop, capture_output=True, text=True, check=False
+                [*network, BILLOW, *words],
+                env=laptop,
+                cwd=work,
+                capture_output=True,
+                text=True,
+                check=False,
             )
             self.said = done.stdout + done.stderr
             return done.returncode == 0
@@ -184,6 +193,12 @@ class OnReal(InCluster):
             poll(lambda: run(*login), "the login", 60)
             self.assertTrue(run("logs", job), self.said)
             self.assertIn("begun", self.said)
+            # The head is at an address of this machine and not on it, so files follow the jobs. A
+            # connection that were reset would end the forwarding.
+            for _ in range(3):
+                self.assertTrue(run("run", "--gpus", "1", "--", "cat", "carried"), self.said)
+                self.assertIn("from the laptop", self.said)
+            self.assertIsNone(forward.poll(), "kubectl port-forward still runs")
         except AssertionError as error:
             raise AssertionError(f"{error}: {self.said}") from error
         finally:

@@ -57,6 +57,12 @@ class OnReal(unittest.TestCase):
         words = ("patch", "node", self.cluster.node, "--subresource=status", "--type=json", "-p")
         self.cluster.kubectl(*words, json.dumps(changes))
 
+    def give_node(self, resource, count):
+        """As a device plugin does."""
+        path = "/status/{}/" + resource.replace("/", "~1")
+        for place in ("capacity", "allocatable"):
+            self.node_json({"op": "add", "path": path.format(place), "value": str(count)})
+
     def only_pod(self):
         return poll(lambda: (self.cluster.pod_names() or [None])[0], "a pod", 60)
 
@@ -80,9 +86,7 @@ class OnReal(unittest.TestCase):
         self.cluster.kubectl("label", "node", node, "team=ml")
         self.cluster.kubectl("taint", "node", node, "dedicated=ml:NoSchedule")
         self.addCleanup(self.cluster.kubectl, "taint", "node", node, "dedicated-")
-        path = "/status/{}/" + MIG.replace("/", "~1")
-        for place in ("capacity", "allocatable"):
-            self.node_json({"op": "add", "path": path.format(place), "value": "2"})
+        self.give_node(MIG, 2)
         self.add_pool(*EVERY_OPTION, gpu="2xL4")
         script = "id -u; id -g; echo kept > /data/file; nproc; sleep 3"
         done = self.rig.ok("run", "--gpus", 2, "--", "sh", "-c", script, timeout=90)
@@ -98,6 +102,65 @@ class OnReal(unittest.TestCase):
         self.assertEqual(spec["activeDeadlineSeconds"], 3600)
         self.assertEqual(pod["metadata"]["labels"]["kueue.x-k8s.io/queue-name"], "team-a")
         self.rig.empty()
+
+    def test_gpus_of_amd_are_requested_and_found_by_amds_names(self):
+        node, model = self.cluster.node, "AMD_Instinct_MI300X_OAM"
+        self.give_node("amd.com/gpu", 2)
+        self.cluster.kubectl("label", "node", node, f"amd.com/gpu.product-name={model}")
+        self.cluster.kubectl("taint", "node", node, "amd.com/gpu=present:NoSchedule")
+        self.addCleanup(self.cluster.kubectl, "taint", "node", node, "amd.com/gpu-")
+        self.add_pool(gpu="2xMI300X")
+        self.rig.ok("run", "--gpus", 2, "--", "true", timeout=90)
+        limits = self.cluster.pod(self.only_pod())["spec"]["containers"][0]["resources"]["limits"]
+        self.assertEqual(limits, {"amd.com/gpu": "2"})
+        self.rig.empty()
+        self.rig.ok("pool", "rm", "k")
+        poll(lambda: not self.rig.json("pool", "list")["pools"], "no pool left", 60)
+        # Without simulated GPUs the type is looked for on the nodes.
+        self.add_pool("--gpu-type", "MI300X", gpu=None)
+        job = self.rig.submit("--gpus", 1, "--", "true")
+        pod = self.cluster.pod(self.only_pod())
+        affinity = pod["spec"]["affinity"]["nodeAffinity"]
+        terms = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+        wanted = {"key": "amd.com/gpu.product-name", "operator": "In", "values": [model]}
+        self.assertEqual(terms, [{"matchExpressions": [wanted]}])
+        poll(lambda: self.was_scheduled(pod["metadata"]["name"]), "the pod on the node", 30)
+        self.rig.ok("stop", job)
+        self.rig.ok("pool", "rm", "k")
+        self.rig.empty()
+
+    def was_scheduled(self, name):
+        """Seen in the events, because the pod may have ended since."""
+        words = ("get", "events", "--field-selector", f"reason=Scheduled,involvedObject.name={name}")
+        return name in self.cluster.kubectl("-n", self.cluster.namespace, *words)
+
+    def test_an_exec_plugin_signs_in_and_is_asked_again_before_its_token_expires(self):
+        role = self.rig.ok("install", "kubernetes", "--pool-only", "--namespace", "team").text
+        self.cluster.use_role(role)
+        calls = self.rig.file("calls")
+        admin = f"{kube_real.find_program('kubectl')} --kubeconfig {self.cluster.file('admin.conf')}"
+        answer = (
+            '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential",'
+            '"status":{"token":"%s","expirationTimestamp":"%s"}}'
+        )
+        plugin = self.rig.script(
+            f'echo "$KUBERNETES_EXEC_INFO" >> {calls}\n'
+            "until=$(date -u -d '+33 seconds' +%Y-%m-%dT%H:%M:%SZ)\n"
+            f"printf '{answer}' \"$({admin} -n team create token billow)\" \"$until\"\n",
+            "plugin",
+        )
+        version = "client.authentication.k8s.io/v1"
+        self.cluster.write_kubeconfig({"exec": {"apiVersion": version, "command": plugin}})
+        self.add_pool("--option", "gpu-product=any", gpu="1xL4")
+        for _ in range(2):
+            self.assertEqual(
+                self.rig.ok("run", "--gpus", 1, "--", "id", "-u", timeout=90).out, b"1000\n"
+            )
+            self.rig.empty()
+        with open(calls, encoding="utf-8") as f:
+            asked = [json.loads(line) for line in f]
+        self.assertEqual(asked[0]["kind"], "ExecCredential")
+        self.assertGreater(len(asked), 1, "a credential is renewed before it expires")
 
     def test_a_queue_of_volcano_names_its_scheduler(self):
         self.add_pool("--queue", "q", "--option", "queue-system=volcano", gpu="1xL4")

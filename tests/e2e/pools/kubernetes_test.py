@@ -304,6 +304,23 @@ class Cases:
         self.assertEqual(self.rig.cli("wait", late, timeout=90).code, 0)
         self.rig.empty()
 
+    def test_down_does_not_wait_for_an_api_server_that_does_not_answer(self):
+        self.add_pool("k", gpu="1xL4")
+        self.rig.ok("run", "--gpus", 1, "--", "true", timeout=60)
+        self.cluster.api_silent()
+        try:
+            poll(
+                lambda: any(m["state"] == "releasing" for m in self.rig.machines().values()),
+                "the pod to be deleted",
+                30,
+            )
+            told = self.rig.ok("down").text
+        finally:
+            self.cluster.api_speaks()
+        self.assertIn("pool k keeps its 1 machine until the next `billow up`", told)
+        self.rig.up()
+        self.rig.empty()
+
     def test_a_deleted_namespace_ends_its_jobs_and_comes_back(self):
         self.add_pool("k", gpu="1xL4")
         job = self.rig.submit("--gpus", 1, "--", "sleep", "1000")

@@ -26,6 +26,35 @@ TEST(Pools, AskForAsFewGpusAsTheQueueNeedsAndForWholeNodesForGangs) {
   w.check_replay();
 }
 
+TEST(Pools, AJobThatIsTooLargeIsToldWhatMachinesOfThePoolHave) {
+  PoolWorld w;
+  w.must(AddPool{w.pool("fast")});
+  w.submit(1);
+  w.must(PlanPools{});
+  w.arrives(w.machines()[0]);
+  const Status large = admissible(w.state(), PoolWorld::spec(16));
+  ASSERT_FALSE(large);
+  EXPECT_EQ(large.error().message, "no node has 16 GPUs; machines of pool fast have at most 8");
+  EXPECT_EQ(large.error().hint, "use at most --gpus 8, or several nodes: --nodes 2 --gpus 8");
+  EXPECT_TRUE(admissible(w.state(), PoolWorld::spec(8))) << "the pool can bring it";
+}
+
+TEST(Pools, ExplainNamesIdleMachinesThatHoldGpusWhileAnotherIsOrdered) {
+  PoolWorld w;
+  w.must(AddPool{w.pool("fast")});
+  const JobId first = w.submit(1);
+  w.must(PlanPools{});
+  w.arrives(w.machines()[0]);
+  w.ends(first);
+  const JobId large = w.submit(8);
+  w.must(PlanPools{});
+  const auto notes = pool_notes(w.state(), *w.state().find_job(large), w.now);
+  ASSERT_EQ(notes.size(), 1u);
+  EXPECT_NE(notes[0].find("fast-2 was ordered"), std::string::npos) << notes[0];
+  EXPECT_NE(notes[0].find(" Idle machines (fast-1) hold 1 GPU for "), std::string::npos)
+      << notes[0];
+}
+
 TEST(Pools, AMachineThatIsSizedHasTheCpusAndTheMemoryOfItsJobs) {
   PoolWorld w;
   w.must(AddPool{w.pool("fast")});

@@ -70,6 +70,34 @@ TEST(WebSocket, CloseCodesReachTheOtherSide) {
   EXPECT_TRUE(f.run_until([&] { return f.server->connections() == 0; }));
 }
 
+// A reset would end a `kubectl port-forward` between the two. What a client sends behind its close
+// frame arrives after the server has ended the WebSocket.
+TEST(WebSocket, AClientThatSendsAfterItsCloseFrameSeesAnEndAndNoReset) {
+  std::shared_ptr<WebSocket> held;
+  bool closed = false;
+  ServerFixture f([&](std::shared_ptr<Exchange> x) {
+    held = *x->upgrade_websocket({});
+    held->on_message([](auto, bool) {});
+    held->on_close([&](const WebSocket::Closed&) {
+      closed = true;
+      held.reset();
+    });
+  });
+  RawClient c(f);
+  c.send(
+      "GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: "
+      "Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: "
+      "dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n");
+  ASSERT_TRUE(f.run_until([&] { return held != nullptr; }));
+  c.send(ws_close_frame(1000, "", true));
+  ASSERT_TRUE(f.run_until([&] { return closed && c.pull(); }));
+  // The answer to the first would be a reset, and the second would fail.
+  for (int i = 0; i < 2; ++i)
+    EXPECT_EQ(::send(c.fd(), "x", 1, MSG_NOSIGNAL), 1) << "the connection was reset";
+  c.close();
+  EXPECT_TRUE(f.run_until([&] { return f.server->connections() == 0; }));
+}
+
 TEST(WebSocket, ASlowReaderIsClosedWithItsCode) {
   std::shared_ptr<WebSocket> held;
   std::optional<WebSocket::Closed> closed;

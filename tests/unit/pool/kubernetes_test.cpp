@@ -1,12 +1,19 @@
 // How kubeconfig files are read, which documents are sent to Kubernetes, and what its answers mean.
 // The API itself is in tests/e2e/pools/kubernetes_test.py.
+#include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <unistd.h>
+
+#include <thread>
 
 #include "base/crypto.h"
 #include "base/file.h"
 #include "pool/kinds.h"
+#include "pool/kubernetes/client.h"
 #include "pool/kubernetes/kubeconfig.h"
 #include "pool/kubernetes/node_labels.h"
 #include "pool/kubernetes/pod.h"
@@ -506,6 +513,74 @@ TEST(KubernetesRights, AreTheFewThatAreUsed) {
     EXPECT_FALSE(right.resource == "secrets" && right.verb != "create")
         << "no secret of the namespace may be read";
   }
+}
+
+TEST(ModelLabel, NodesAreFoundByTheLabelOfTheirVendor) {
+  const std::map<std::string, NodeLabels::Labels> nodes = {
+      {"a", {{"amd.com/gpu.product-name", "AMD_Instinct_MI300X_OAM"}}},
+      {"n", {{"nvidia.com/gpu.product", "NVIDIA-L4"}, {"nvidia.com/gpu.memory", "23034"}}},
+      {"c", {}}};
+  EXPECT_EQ(*models_of_type(nodes, "MI300X"), std::vector<std::string>{"AMD_Instinct_MI300X_OAM"});
+  EXPECT_EQ(*models_of_type(nodes, "L4"), std::vector<std::string>{"NVIDIA-L4"});
+  const auto other = models_of_type(nodes, "MI250X");
+  ASSERT_FALSE(other);
+  EXPECT_NE(other.error().message.find("MI300X (amd.com/gpu.product-name="), std::string::npos);
+  EXPECT_FALSE(models_of_type({{"c", {}}}, "L4")) << "every NVIDIA node has the label";
+  EXPECT_EQ(models_of_type({{"c", {}}}, "MI300X")->size(), 0u) << "any: AMD's is optional";
+}
+
+// The bar of the project: ten requests a second. Bursts after a rest count as well.
+TEST(KubeClient, SendsAtMostTenCallsASecondWithinAnyTenSeconds) {
+  TokenBucket bucket(KubeClient::limit);
+  std::vector<SteadyTime> sent;
+  SteadyTime now{seconds(100).ns};
+  for (int burst = 0; burst < 3; ++burst) {
+    for (int call = 0; call < 400; ++call)
+      sent.push_back(now + bucket.take(now));
+    now = sent.back() + seconds(burst * 7);
+  }
+  std::size_t first = 0, most = 0;
+  for (std::size_t last = 0; last < sent.size(); ++last) {
+    while (sent[last] - sent[first] > seconds(10))
+      ++first;
+    most = std::max(most, last - first + 1);
+  }
+  EXPECT_LE(most, 97u) << "a margin for calls that the network delays";
+  EXPECT_GE(most, 80u) << "and not slower than it must be";
+}
+
+// A server that takes the request and says nothing.
+TEST(KubeClient, ACallThatHasNoAnswerEndsWhenThePoolStops) {
+  const Fd listening(::socket(AF_INET, SOCK_STREAM, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  ASSERT_EQ(::bind(listening.get(), reinterpret_cast<sockaddr*>(&address), size), 0);
+  ASSERT_EQ(::listen(listening.get(), 4), 0);
+  ASSERT_EQ(::getsockname(listening.get(), reinterpret_cast<sockaddr*>(&address), &size), 0);
+  const Folder folder;
+  const std::string file =
+      folder.write("config",
+                   "current-context: c\ncontexts:\n- {name: c, context: {cluster: k, user: u}}\n"
+                   "users:\n- {name: u, user: {token: t}}\n"
+                   "clusters:\n- {name: k, cluster: {server: 'http://127.0.0.1:" +
+                       std::to_string(ntohs(address.sin_port)) + "'}}\n");
+  StopSignal stop;
+  KubeClient client(KubeChoice{.kubeconfig = file, .context = {}}, with({}), stop);
+  std::thread stopper([&] {
+    const Fd connection(::accept(listening.get(), nullptr, nullptr));
+    char request[4096];
+    EXPECT_GT(::recv(connection.get(), request, sizeof request, 0), 0);
+    stop.raise();
+    while (::recv(connection.get(), request, sizeof request, 0) > 0) {}
+  });
+  const auto answer = client.ask({.target = "/api/v1/namespaces/team/pods"});
+  stopper.join();
+  ASSERT_FALSE(answer);
+  EXPECT_EQ(answer.error().code, Code::unavailable) << "whether it acted on it is not known";
+  EXPECT_NE(answer.error().message.find("is stopping"), std::string::npos)
+      << answer.error().message;
 }
 
 }  // namespace

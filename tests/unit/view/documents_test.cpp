@@ -1,4 +1,5 @@
 // The public documents: what a node, a waiting job and an event show, and what they must not show.
+#include "tests/unit/control/pool_world.h"
 #include "tests/unit/view/rig.h"
 #include "view/event_document.h"
 #include "view/fleet_documents.h"
@@ -53,6 +54,36 @@ TEST(Waiting, AQueuedJobSaysWhy) {
   const Json explained = explain_document(rig.state(), rig.live(second), rig.moment());
   EXPECT_GE(explained["reasons"].size(), 1u);
   EXPECT_EQ(explained["state"].str_or(""), "queued");
+}
+
+// A job that waits for a pool's first machine is told of the machine, not that no node has joined.
+TEST(Waiting, WhatAPoolDoesComesFirstWhileNoNodeHasJoined) {
+  for (const char* kind : {"kubernetes", "slurm", "command", "cloud"}) {
+    control::PoolWorld world;
+    world.must(AddPool{world.pool("fast", kind)});
+    const JobId id = world.submit(1);
+    const auto first_reason = [&] {
+      const Json why =
+          explain_document(world.state(), world.state().jobs.at(id), {world.now, world.now});
+      EXPECT_TRUE(why["would_start_now"].is_null()) << why.dump();
+      EXPECT_EQ(why["start_unknown"].str_or(""), "it needs a machine of a pool");
+      return std::string(why["reasons"].items().at(0)["text"].str_or(""));
+    };
+    EXPECT_EQ(first_reason(), "A machine is about to be ordered for it.") << kind;
+    world.must(PlanPools{});
+    EXPECT_TRUE(first_reason().starts_with("Pool fast: fast-1 was ordered ")) << first_reason();
+    world.must(OrderFailed{"fast-1", "quota exceeded", RefusalKind::quota});
+    EXPECT_TRUE(first_reason().starts_with("Pool fast refused (quota exceeded)")) << first_reason();
+  }
+}
+
+TEST(Waiting, WithoutAPoolThatCouldRunItNoNodeHasJoined) {
+  control::PoolWorld world;
+  const JobId id = world.submit(1);
+  const Json why =
+      explain_document(world.state(), world.state().jobs.at(id), {world.now, world.now});
+  EXPECT_EQ(why["reasons"].items().at(0)["text"].str_or(""), "No node has joined yet.");
+  EXPECT_FALSE(why["would_start_now"].is_null());
 }
 
 TEST(Waiting, AnUnreachableNodeIsNamedByTheClockOfBills) {

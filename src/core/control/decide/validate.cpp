@@ -272,6 +272,32 @@ Status check_price(const State& state, const Job& job) {
               fmt::format("use at least --max-price {:.2f}", std::ceil(per_gpu * 100) / 100));
 }
 
+// Whether the job wants more GPUs on a node than any machine of a pool has, if these have more than
+// the present nodes.
+Status check_gpus_of_machines(const State& state, const JobSpec& spec) {
+  const std::int32_t wanted = spec.resources.gpus;
+  const std::vector<std::string>& types = spec.resources.gpu_types;
+  std::int32_t here = 0;
+  for (const auto& [id, node] : state.nodes)
+    here = std::max(here, static_cast<std::int32_t>(node.offer.gpus.size()));
+  std::optional<Source> largest;
+  for (const auto& [id, pool] : state.pools)
+    for (const Source& source : sources_of(pool))
+      if (pool.state == PoolState::active && (!largest || source.gpus() > largest->gpus()) &&
+          (types.empty() || std::ranges::count(types, source.gpu_type()) > 0))
+        largest = source;
+  if (!largest || largest->gpus() <= here || wanted <= largest->gpus())
+    return {};
+  const std::int32_t most = largest->gpus();
+  return fail(Code::infeasible,
+              fmt::format("no node has {} GPUs; machines of pool {} have at most {}", wanted,
+                          largest->pool->name, most),
+              wanted % most == 0
+                  ? fmt::format("use at most --gpus {0}, or several nodes: --nodes {1} --gpus {0}",
+                                most, wanted / most)
+                  : fmt::format("use at most --gpus {}", most));
+}
+
 }  // namespace
 
 Status admissible(const State& state, const JobSpec& spec, ProjectId project) {
@@ -297,6 +323,8 @@ Status admissible(const State& state, const JobSpec& spec, ProjectId project) {
     return {};
   if (!here && spec.place.max_price.value > 0)
     BILLOW_TRY_VOID(check_price(state, job));
+  if (!here)
+    BILLOW_TRY_VOID(check_gpus_of_machines(state, spec));
   return here;
 }
 

@@ -14,6 +14,28 @@
 namespace billow::control {
 namespace {
 
+// A provider's words inside a sentence of ours.
+std::string_view without_period(std::string_view words) {
+  while (words.ends_with('.'))
+    words.remove_suffix(1);
+  return words;
+}
+
+// On a cluster of fixed size, idle machines may be what the ordered one waits for.
+std::string idle_text(const State& state, const Pool& pool) {
+  std::vector<std::string> names;
+  std::int64_t gpus = 0;
+  for (const auto& [name, machine] : state.machines)
+    if (machine.pool == pool.id && machine.state == MachineState::here && machine.idle_since) {
+      names.push_back(name);
+      gpus += std::int64_t{machine.gpus} * machine.nodes;
+    }
+  if (!pool.capabilities || !pool.capabilities->sizes_to_demand || gpus == 0)
+    return {};
+  return fmt::format(" Idle machines ({}) hold {} GPU{} for {} (--idle).", join(names, ", "), gpus,
+                     gpus == 1 ? "" : "s", format_duration(pool.idle));
+}
+
 std::string pool_note(const State& state, const Job& job, const Pool& pool, WallTime now) {
   std::uint32_t machines = 0;
   const Machine* coming = nullptr;
@@ -30,13 +52,14 @@ std::string pool_note(const State& state, const Job& job, const Pool& pool, Wall
     return fmt::format("Pool {} refused ({}). It is asked again in {}.", pool.name, pool.denied,
                        format_duration(pool.denied_until - now));
   if (coming)
-    return fmt::format("Pool {}: {} was ordered {} ago{}{}.{}", pool.name, coming->name,
-                       format_duration(now - coming->wanted_at),
-                       coming->offer ? ": " + offer_text(*coming->offer) : "",
-                       coming->note.empty() ? "" : ": " + coming->note,
-                       coming->wanted_at + pool.patience < now
-                           ? " It is slow, so the next pool is asked as well."
-                           : "");
+    return fmt::format(
+        "Pool {}: {} was ordered {} ago{}{}.{}{}", pool.name, coming->name,
+        format_duration(now - coming->wanted_at),
+        coming->offer ? ": " + offer_text(*coming->offer) : "",
+        coming->note.empty() ? "" : fmt::format(": {}", without_period(coming->note)),
+        coming->wanted_at + pool.patience < now ? " It is slow, so the next pool is asked as well."
+                                                : "",
+        idle_text(state, pool));
   if (machines + (job.spec->roles.empty() ? job.spec->nodes : 1) > pool.machines_max)
     return fmt::format("Pool {} is full: {} of at most {} machines exist.", pool.name, machines,
                        pool.machines_max);
