@@ -1492,13 +1492,27 @@ _billow() {
         --cors) return ;;
         --webhook) return ;;
         --protocol) COMPREPLY=($(compgen -W "http1 h2 grpc" -- "$cur")); return ;;
-        --balance) COMPREPLY=($(compgen -W "auto prefix" -- "$cur")); return ;;
+        --balance) COMPREPLY=($(compgen -W "auto spread pack least-latency prefix" -- "$cur")); return ;;
         --price) return ;;
         --traffic) return ;;
         --mirror) return ;;
         --auto-rollback) COMPREPLY=($(compgen -W "on errors off" -- "$cur")); return ;;
         --sticky) return ;;
         --sample) return ;;
+        --health-period) return ;;
+        --health-timeout) return ;;
+        --health-threshold) return ;;
+        --live) return ;;
+        --start-probe) return ;;
+        --strategy) COMPREPLY=($(compgen -W "auto rolling recreate" -- "$cur")); return ;;
+        --drain) return ;;
+        --min-at) return ;;
+        --max-spend) return ;;
+        --target-tokens) return ;;
+        --prometheus) return ;;
+        --query) return ;;
+        --query-target) return ;;
+        --predict) COMPREPLY=($(compgen -W "on off" -- "$cur")); return ;;
         --gpus|-g) return ;;
         --gpu-mem) return ;;
         --gpu-type) return ;;
@@ -1553,7 +1567,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--min --max --concurrency --timeout --idle --keep --slo --health --start-timeout --regions --base-on-demand --queue --access --cors --webhook --protocol --balance --price --traffic --mirror --mirror-post --auto-rollback --sticky --sample --no-wait --quiet -q --gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --disk --node-label --constraint --region --zone --pool --cloud --max-price --by --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --isolation --seccomp --max-processes --env-var -e --no-env --secret --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--min --max --concurrency --timeout --idle --keep --slo --health --start-timeout --regions --base-on-demand --queue --access --cors --webhook --protocol --balance --price --traffic --mirror --mirror-post --auto-rollback --sticky --sample --no-wait --quiet -q --health-period --health-timeout --health-threshold --live --start-probe --strategy --drain --min-at --max-spend --target-tokens --prometheus --query --query-target --predict --gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --disk --node-label --constraint --region --zone --pool --cloud --max-price --by --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --isolation --seccomp --max-processes --env-var -e --no-env --secret --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --json --head --data --help -h" -- "$cur")); return; fi
       return ;;
     "traffic")
       case $prev in
@@ -1836,9 +1850,10 @@ _billow() {
         --start-s) return ;;
         --wake-s) return ;;
         --existing) return ;;
+        --days) return ;;
         --slo-s) return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--trace --concurrency --prefill-tokens-s --step-ms --start-s --wake-s --existing --slo-s --json --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--trace --concurrency --prefill-tokens-s --step-ms --start-s --wake-s --existing --days --slo-s --json --help -h" -- "$cur")); return; fi
       return ;;
     "simulate prefixes")
       case $prev in

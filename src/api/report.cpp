@@ -162,6 +162,9 @@ std::vector<CostLine> live_lines(const Host& host, const Scope& scope, const Win
     line.energy_mj = sums.energy_mj;
     line.egress = sums.egress;
     line.egress_bytes = sums.egress_bytes;
+    if (const Job* job = state.find_job(lease.job))
+      if (const auto of = job->spec->labels.find(label_endpoint); of != job->spec->labels.end())
+        line.endpoint = of->second;
     out.push_back(std::move(line));
   }
   return out;
@@ -192,6 +195,62 @@ std::string job_name(const LeaseRow& row) {
              : fmt::format("reserved {} to {}, unused", utc_minute(row.from), utc_minute(row.to));
 }
 
+// The endpoint whose replica a job was. Jobs repeat, and each is read once.
+class EndpointsOfJobs {
+ public:
+  explicit EndpointsOfJobs(const Queries& queries) : queries_(queries) {}
+  Result<std::string> of(JobId id) {
+    const auto [at, fresh] = known_.try_emplace(id);
+    if (fresh && id)
+      if (const auto row = BILLOW_TRY(queries_.get_job(id)))
+        for (const auto& [key, value] : row->labels)
+          if (key == label_endpoint)
+            at->second = value;
+    return at->second;
+  }
+
+ private:
+  const Queries& queries_;
+  std::map<JobId, std::string> known_;
+};
+
+// Each lease, where sums of days do not tell enough.
+Status read_leases(const Queries& queries,
+                   const Scope& scope,
+                   const Window& window,
+                   const std::vector<Dimension>& dimensions,
+                   const Names& names,
+                   Report& out) {
+  const bool by_endpoint = by(dimensions, Dimension::endpoint);
+  EndpointsOfJobs endpoints(queries);
+  LeaseQuery query{.project = scope.project,
+                   .job = {},
+                   .from = window.from(),
+                   .before = window.to(),
+                   .after = {},
+                   .limit = 10'000};
+  while (true) {
+    const auto page = BILLOW_TRY(queries.leases(query));
+    for (const LeaseRow& row : page) {
+      if (!scope.sees(row.project) || (scope.user && row.user != scope.user))
+        continue;
+      out.lines.push_back({(row.to.ns - 1) / day_ns, names.of(row.project), names.of(row.user),
+                           job_name(row), row.gpu_type, row.price_class, row.node_name, row.charge,
+                           row.cost, row.idle,
+                           row.gpu_type.empty() ? 0 : row.milli * (row.to - row.from).ms(),
+                           row.energy_mj, row.egress, row.egress_bytes,
+                           by_endpoint ? BILLOW_TRY(endpoints.of(row.job)) : std::string()});
+    }
+    if (page.size() < query.limit)
+      break;
+    if (out.lines.size() > leases_max)
+      return fail(Code::too_large, "too many leases for a report that reads each one",
+                  "ask for fewer days, for one project, or by day");
+    query.after = page.back().id;
+  }
+  return {};
+}
+
 Result<Report> read_report(const Queries& queries,
                            const Scope& scope,
                            const Window& window,
@@ -201,31 +260,9 @@ Result<Report> read_report(const Queries& queries,
                            const Names& names) {
   Report out;
   out.lines = std::move(live);
-  if (by(dimensions, Dimension::job) || by(dimensions, Dimension::node)) {
-    LeaseQuery query{.project = scope.project,
-                     .job = {},
-                     .from = window.from(),
-                     .before = window.to(),
-                     .after = {},
-                     .limit = 10'000};
-    while (true) {
-      const auto page = BILLOW_TRY(queries.leases(query));
-      for (const LeaseRow& row : page) {
-        if (!scope.sees(row.project) || (scope.user && row.user != scope.user))
-          continue;
-        out.lines.push_back({(row.to.ns - 1) / day_ns, names.of(row.project), names.of(row.user),
-                             job_name(row), row.gpu_type, row.price_class, row.node_name,
-                             row.charge, row.cost, row.idle,
-                             row.gpu_type.empty() ? 0 : row.milli * (row.to - row.from).ms(),
-                             row.energy_mj, row.egress, row.egress_bytes});
-      }
-      if (page.size() < query.limit)
-        break;
-      if (out.lines.size() > leases_max)
-        return fail(Code::too_large, "too many leases for a report that reads each one",
-                    "ask for fewer days, for one project, or by day");
-      query.after = page.back().id;
-    }
+  if (by(dimensions, Dimension::job) || by(dimensions, Dimension::node) ||
+      by(dimensions, Dimension::endpoint)) {
+    BILLOW_TRY_VOID(read_leases(queries, scope, window, dimensions, names, out));
   } else {
     UsageQuery query{.day_from = window.day_from,
                      .day_to = window.day_to,

@@ -1,5 +1,5 @@
 // What the gateway knows of an endpoint: the head's table of replicas, and their health. What it
-// does with that is in endpoint_scale.cpp.
+// does with that is in steer/.
 #include "gateway/endpoint.h"
 
 #include <algorithm>
@@ -23,7 +23,8 @@ ScalePolicy scale_policy(const EndpointPolicy& p) {
           .idle = p.idle,
           .keep_suspended = p.keep_suspended,
           .base_on_demand = p.base_on_demand,
-          .spot_burst = p.spot};
+          .spot_burst = p.spot,
+          .target_tokens = p.scaling.target_tokens};
 }
 }  // namespace
 
@@ -59,6 +60,14 @@ void LiveEndpoint::update(EndpointRow row, SteadyTime now) {
   // Nothing is known about a replica that came and went between two tables; if there are other
   // gateways, it may have been theirs.
   const bool ours = row.elsewhere.empty() || replicas_.contains(row.failed_job);
+  if (row.policy.scaling.min_at != row_.policy.scaling.min_at) {
+    periods_.clear();
+    for (const std::string& text : row.policy.scaling.min_at)
+      if (const auto period = parse_timed_min(text))
+        periods_.push_back(*period);
+  }
+  if (row.policy.scaling.query != row_.policy.scaling.query)
+    query_ = {};
   row_ = std::move(row);
   if (row_.key_rows.empty())  // of a head or a saved table that knows only hashes
     for (const std::string& hash : row_.keys)
@@ -69,12 +78,13 @@ void LiveEndpoint::update(EndpointRow row, SteadyTime now) {
     failed_before_ = row_.failed_job;
     rolling_failure_.clear();
     rolling_failed_job_ = 0;
+    recreating_ = roll_want_ = 0;
   }
   if (failed_anew && ours)
     replica_failed(now);
   router.configure({.concurrency = row_.policy.concurrency,
                     .queue_max = row_.policy.queue_max,
-                    .by_prefix = row_.policy.balance == EndpointBalance::prefix});
+                    .balance = row_.policy.balance});
   if (row_.canary == 0)
     watch_.reset();
   else if (!watch_)
@@ -169,6 +179,9 @@ void LiveEndpoint::take_row(const ReplicaRow& row, SteadyTime now) {
   LiveReplica& live = found == replicas_.end() ? add_replica(row, now) : found->second;
   connect(live, row);
   const bool was_believed = believed(live);
+  if (row.task_state == TaskState::running &&
+      (live.row.task_state != TaskState::running || live.running_since.ns == 0))
+    live.running_since = now;
   live.row = row;
   if (!believed(live)) {
     out_of_service(live, now);
@@ -263,11 +276,12 @@ void LiveEndpoint::ready(LiveReplica& live, SteadyTime now) {
   failure_.clear();
   ports_lost_ = 0;
   totals.recovered_from = row_.failed_job;
-  live.healthy = live.was_healthy = true;
+  live.healthy = live.was_healthy = live.started = true;
   live.failed_checks = live.timeouts = live.errors = 0;
   live.sick_since = {};
   live.said_sick = false;
-  live.check_at = now + check_every;
+  live.check_at = live.live_check_at = now + policy_of(live).probes.period;
+  live.live_failed = 0;
   router.set_phase(live.row.job, Phase::ready, now);
 }
 
@@ -297,6 +311,8 @@ EndpointFigures LiveEndpoint::counts() const {
 
 EndpointFigures LiveEndpoint::figures() const {
   EndpointFigures f = counts();
+  f.daily_peaks.clear();
+  f.notes = notes();
   f.name = name_;
   f.held = router.held();
   f.in_flight = router.in_flight();

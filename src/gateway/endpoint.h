@@ -9,9 +9,10 @@
 //   head is away, nobody can be asked: then the last answer counts.)
 // - A new revision is started beside the old one, with as many replicas as are awake. It takes over
 //   when all of them are healthy. If one ends by itself or is not healthy in time, the revision has
-//   failed and the old one continues. A replica of a revision that no longer serves is stopped when
-//   its last request has ended.
-// - A replica that is sick (endpoint_health.cpp) gets no requests while others can serve, and is
+//   failed and the old one continues. If there is no room for both, the old one is stopped first
+//   (steer/rollout.cpp). A replica of a revision that no longer serves is stopped when its last
+//   request has ended, or its time to drain.
+// - A replica that is sick (steer/health.cpp) gets no requests while others can serve, and is
 //   replaced if it stays sick.
 // - A canary gets as many replicas as its part of the requests needs. It ends if one of them ends
 //   by itself, or if its figures are worse than those of the serving revision (release_watch.h).
@@ -25,8 +26,10 @@
 #include <set>
 #include <string>
 
+#include "core/model/timed_min.h"
 #include "gateway/proxy.h"
 #include "gateway/pure/autoscaler.h"
+#include "gateway/pure/daily_pattern.h"
 #include "gateway/pure/release_watch.h"
 #include "gateway/table.h"
 
@@ -37,9 +40,11 @@ struct LiveReplica {
   std::shared_ptr<Upstream> upstream;
   bool healthy = false;
   bool was_healthy = false;  // at least once
+  bool started = false;      // its start-up probe has succeeded, or there is none
   bool checking = false;
   bool told_to_stop = false;
   SteadyTime first_seen, check_at, asked_at;
+  SteadyTime running_since;
   Duration check_delay = milliseconds(20);
   std::uint32_t failed_checks = 0, timeouts = 0, errors = 0;  // in a row
   SteadyTime sick_since;        // its checks have failed since then; 0: it is well
@@ -48,12 +53,16 @@ struct LiveReplica {
   bool said_sick = false;       // in the log
   bool waking = false;          // asked to wake; its time is measured
   bool fell = false;            // called back before it was seen falling asleep
-  std::uint64_t look = 0;       // number of the last question about its port
+  bool live_checking = false;   // its liveness is being asked for
+  SteadyTime live_check_at;
+  std::uint32_t live_failed = 0;  // in a row
+  std::uint64_t look = 0;         // number of the last question about its port
   SteadyTime look_asked;
   std::string token;  // names it in a cookie
 };
 
 enum class Check { good, bad, no_answer };
+enum class Probe { ready, live };
 enum class Answered { well, error, timed_out };
 
 class LiveEndpoint {
@@ -63,6 +72,7 @@ class LiveEndpoint {
   LiveEndpoint(std::string name, Say say, FreePort free_port)
       : name_(std::move(name)), say_(std::move(say)), free_port_(std::move(free_port)) {}
   void set_head_is_here(std::function<bool()> fn) { head_is_here_ = std::move(fn); }
+  void set_wall_clock(std::function<WallTime()> fn) { wall_ = std::move(fn); }
 
   const std::string& name() const { return name_; }
   const EndpointRow& row() const { return row_; }
@@ -77,6 +87,14 @@ class LiveEndpoint {
   // Replicas whose health should be asked for now; the caller reports with `checked`.
   std::vector<ReplicaKey> due_checks(SteadyTime now);
   void checked(ReplicaKey key, Check result, SteadyTime now);
+  // The same of the question whether a replica works at all.
+  std::vector<ReplicaKey> due_live_checks(SteadyTime now);
+  void live_checked(ReplicaKey key, Check result, SteadyTime now);
+  // What to ask the replica: a path, which may be empty, and how long to wait.
+  std::pair<std::string, Duration> question(ReplicaKey key, Probe probe) const;
+  // Whether Prometheus should be asked now; the caller reports with `query_answered`.
+  bool query_due(SteadyTime now);
+  void query_answered(const std::string& query, Result<double> value, SteadyTime now);
   // How a request to the replica ended, as far as that says something about the replica.
   void answered(ReplicaKey key, Answered how, SteadyTime now);
   // The proxy could not connect to the replica, or lost it: it gets no requests until its agent has
@@ -104,7 +122,8 @@ class LiveEndpoint {
   std::string token_of(ReplicaKey key, std::string_view secret);
   ReplicaKey replica_with_token(std::string_view token, std::string_view secret);  // 0: none
   EndpointFigures figures() const;
-  EndpointFigures counts() const;  // of its replicas only: cheap
+  EndpointFigures counts() const;          // of its replicas only: cheap
+  std::vector<std::string> notes() const;  // what its owner should know now
   // Replicas that have ended or moved since the last call: their answers will never come.
   std::vector<std::shared_ptr<Upstream>> take_ended() { return std::exchange(ended_, {}); }
 
@@ -119,7 +138,6 @@ class LiveEndpoint {
   // An order without effect is repeated after this time.
   static constexpr Duration move_patience = seconds(5);
   static constexpr Duration check_delay_min = milliseconds(20);
-  static constexpr Duration check_every = seconds(5);  // of a healthy replica
   // A replica that was called back from sleep and still runs counts as awake after this.
   static constexpr Duration call_back_patience = seconds(1);
 
@@ -144,7 +162,15 @@ class LiveEndpoint {
   std::uint32_t serving() const;  // replicas that get requests
   std::uint32_t living() const;   // and those that are left out
   void move(ReplicaKey key, const char* what, const char* reason, SteadyTime now);
+  const EndpointPolicy& policy_of(const LiveReplica& live) const;
+  const EndpointPolicy& rolling_policy() const;
+  std::uint32_t awake_min(SteadyTime now);  // whatever the requests are
+  std::uint32_t query_min(SteadyTime now) const;
+  void stop_sick(LiveReplica& live, const char* reason, SteadyTime now);
   void roll(SteadyTime now);
+  bool recreates() const;  // the old revision makes room for the new one
+  bool make_room(SteadyTime now);
+  void drain(LiveReplica& live, const char* reason, SteadyTime now);
   void judge(
       std::uint32_t revision, bool healthy, std::string reason, std::uint64_t job, SteadyTime now);
   std::uint32_t canary_replicas() const;  // how many its part of the requests needs
@@ -178,6 +204,18 @@ class LiveEndpoint {
   std::string rolling_failure_;  // of one of its replicas
   std::uint64_t rolling_failed_job_ = 0;
   std::unique_ptr<ReleaseWatch> watch_;  // while a canary runs
+  std::uint32_t recreating_ = 0;         // the revision that does not fit beside the serving one
+  std::string recreate_why_;
+  std::uint32_t roll_want_ = 0;  // replicas of the revision being started
+  std::function<WallTime()> wall_;
+  std::vector<TimedMin> periods_;  // of the policy's `min_at`
+  DailyPattern pattern_;
+  struct Query {
+    bool asking = false;
+    SteadyTime asked_at, value_at;  // zero: never
+    double value = 0;
+    std::string error;  // of the last answer; empty: it was good
+  } query_;
 };
 
 }  // namespace billow::gateway

@@ -136,6 +136,7 @@ void Gateway::take_table(Table table) {
           },
           [this] { return free_port(); });
       endpoint->set_head_is_here([this] { return link_ && link_->connected(); });
+      endpoint->set_wall_clock([] { return system_clock().wall(); });
     }
     if (const auto before = saved_.find(endpoint->name()); before != saved_.end()) {
       endpoint->totals = before->second;
@@ -545,6 +546,8 @@ void Gateway::over(Front& front, End end) {
   }
   endpoint->totals.tokens_in += usage.in;
   endpoint->totals.tokens_out += usage.out;
+  if (usage.in + usage.out > 0)
+    endpoint->scaler.used_tokens(usage.in + usage.out);
   if (endpoint->router.held() > 0)
     loop_.post([this, endpoint] { give_out(*endpoint); });
 }

@@ -125,7 +125,10 @@ class Gateway final : public ProxyHost {
   void tick();
   void free_capacity();
   void give_up_on_ended(SteadyTime now);
-  void check_health(const std::shared_ptr<LiveEndpoint>& endpoint, ReplicaKey key);
+  void check_health(const std::shared_ptr<LiveEndpoint>& endpoint,
+                    ReplicaKey key,
+                    Probe probe = Probe::ready);
+  void ask_prometheus(const std::shared_ptr<LiveEndpoint>& endpoint);
   void refuse_held(LiveEndpoint& endpoint, RequestId id, net::Response response);
   Result<std::uint16_t> free_port();
   std::string metrics() const;

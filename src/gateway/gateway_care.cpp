@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "gateway/calls.h"
 #include "gateway/gateway.h"
+#include "gateway/pure/query_value.h"
 
 namespace billow::gateway {
 namespace {
@@ -53,6 +54,10 @@ void Gateway::tick() {
     }
     for (ReplicaKey key : endpoint->due_checks(now))
       check_health(endpoint, key);
+    for (ReplicaKey key : endpoint->due_live_checks(now))
+      check_health(endpoint, key, Probe::live);
+    if (endpoint->query_due(now))
+      ask_prometheus(endpoint);
     give_out(*endpoint);
     endpoint->steer(now);
   }
@@ -115,23 +120,28 @@ Check check_result_of(const Error& error) {
   return error.code == Code::timed_out ? Check::no_answer : Check::bad;
 }
 
-void Gateway::check_health(const std::shared_ptr<LiveEndpoint>& endpoint, ReplicaKey key) {
+void Gateway::check_health(const std::shared_ptr<LiveEndpoint>& endpoint,
+                           ReplicaKey key,
+                           Probe probe) {
+  const auto report = [probe](LiveEndpoint& live, ReplicaKey of, Check result, SteadyTime now) {
+    probe == Probe::live ? live.live_checked(of, result, now) : live.checked(of, result, now);
+  };
   const auto upstream = endpoint->upstream(key);
   if (!upstream)
-    return endpoint->checked(key, Check::bad, loop_.steady());
-  const std::string path = endpoint->policy().health;
-  const auto judge = [this, weak = std::weak_ptr(endpoint), key,
+    return report(*endpoint, key, Check::bad, loop_.steady());
+  const auto [path, timeout] = endpoint->question(key, probe);
+  const auto judge = [this, weak = std::weak_ptr(endpoint), key, report, probe,
                       any = path.empty()](Result<int> status) {
     const auto live = weak.lock();
     if (!live || closing_)
       return;
     const bool healthy = status && (any ? *status != 503 : *status >= 200 && *status < 300);
-    live->checked(key,
-                  healthy  ? Check::good
-                  : status ? Check::bad
-                           : check_result_of(status.error()),
-                  loop_.steady());
-    if (!healthy)
+    report(*live, key,
+           healthy  ? Check::good
+           : status ? Check::bad
+                    : check_result_of(status.error()),
+           loop_.steady());
+    if (!healthy || probe == Probe::live)
       return;
     give_out(*live);
     live->steer(loop_.steady());
@@ -139,18 +149,47 @@ void Gateway::check_health(const std::shared_ptr<LiveEndpoint>& endpoint, Replic
   if (const auto protocol = endpoint->policy().protocol; protocol != EndpointProtocol::http1) {
     std::erase_if(probes_, [](const auto& probe) { return probe->over(); });
     probes_.push_back(Http2Probe::start(
-        loop_, *upstream, {.path = path, .grpc = protocol == EndpointProtocol::grpc}, judge));
+        loop_, *upstream,
+        {.path = path, .grpc = protocol == EndpointProtocol::grpc, .timeout = timeout}, judge));
     return;
   }
   net::ClientRequest request;
   request.endpoint.address = net::parse_address(upstream->name).value_or(net::Address{});
   request.target = path.empty() ? "/" : path;
-  request.timeout = seconds(5);
+  request.timeout = timeout;
   request.headers = {{"User-Agent", "billow-gateway health"}, {"Connection", "close"}};
   request.on_chunk = [](std::string_view) {
   };  // only the status counts
   client_->fetch(std::move(request), [judge](Result<net::Response> answer) {
     judge(answer ? Result<int>(answer->status) : pass(std::move(answer.error())));
+  });
+}
+
+// The same guard as for webhooks: users name the address, and the gateway must not look for them
+// into networks that they cannot reach.
+void Gateway::ask_prometheus(const std::shared_ptr<LiveEndpoint>& endpoint) {
+  const EndpointQuery query = endpoint->policy().scaling.query;
+  const auto url = net::parse_url(query.url);
+  if (!url)
+    return endpoint->query_answered(query.query, pass(url.error()), loop_.steady());
+  net::ClientRequest request;
+  request.endpoint = url->endpoint;
+  std::string path = url->target;
+  while (path.ends_with('/'))
+    path.pop_back();
+  request.target = path + "/api/v1/query?query=" + net::percent_encode(query.query);
+  request.timeout = seconds(5);
+  request.body_bytes_max = 1 << 20;
+  request.headers = {{"User-Agent", "billow-gateway scaling"}};
+  webhook_client_->fetch(std::move(request), [this, weak = std::weak_ptr(endpoint),
+                                              text = query.query](Result<net::Response> answer) {
+    const auto live = weak.lock();
+    if (!live || closing_)
+      return;
+    live->query_answered(text,
+                         answer ? query_value(answer->status, answer->body)
+                                : Result<double>(pass(std::move(answer.error()))),
+                         loop_.steady());
   });
 }
 

@@ -26,8 +26,14 @@ Figures Gateway::figures() const {
   for (const auto& address : proxy_->bound_addresses())
     out.addresses.push_back((options_.proxy.tls.cert_path.empty() ? "http://" : "https://") +
                             address);
-  for (const auto& [name, endpoint] : endpoints_)
+  for (const auto& [name, endpoint] : endpoints_) {
     out.endpoints.push_back(endpoint->figures());
+    if (endpoint->policy().sample > 0 && !samples_)
+      out.endpoints.back().notes.push_back(fmt::format(
+          "--sample {:g}%: no request is kept, because no bucket is set; start the head "
+          "(or gateway) with --sample-to s3://BUCKET/PREFIX",
+          endpoint->policy().sample / 10.0));
+  }
   out.keys = keys_.report();
   out.gateway = keys_.gateway();
   out.peer_address = options_.advertise;
@@ -45,7 +51,8 @@ void Gateway::tell_changes() {
   std::string now;
   for (const auto& [name, endpoint] : endpoints_) {
     const EndpointFigures f = endpoint->counts();
-    append_format(now, "{} {} {} {} {}\n", name, f.ready, f.sleeping, f.coming, f.recovered_from);
+    append_format(now, "{} {} {} {} {} {}\n", name, f.ready, f.sleeping, f.coming, f.recovered_from,
+                  fmt::join(endpoint->notes(), "; "));
   }
   if (now == told_)
     return;

@@ -92,6 +92,12 @@ struct EndpointRow {
   std::uint32_t canary = 0;          // a revision that gets a part of the requests; 0: none
   ReleasePlan release;               // of the canary, or of the one that starts
   std::vector<KeyRow> key_rows;
+  EndpointPolicy rolling_policy;  // of the revision that starts, if another one serves
+  // Why the revision that starts does not fit beside the serving one, though it would fit in its
+  // place; empty: it fits, or that is not known.
+  std::string no_room;
+  std::uint32_t awake_max = UINT32_MAX;  // replicas that its limit of spending pays for
+  std::string awake_max_why;
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("steered", s.steered);
@@ -111,6 +117,10 @@ struct EndpointRow {
     v("canary", s.canary);
     v("release", s.release);
     v("key_rows", s.key_rows);
+    v("rolling_policy", s.rolling_policy);
+    v("no_room", s.no_room);
+    v("awake_max", s.awake_max);
+    v("awake_max_why", s.awake_max_why);
   }
 };
 
@@ -320,6 +330,9 @@ struct EndpointFigures {
   std::uint64_t limited = 0;               // requests refused because of a limit of their key
   std::vector<RevisionFigures> revisions;  // the serving one and the canary, if there is one
   billow::Histogram first_byte;            // since the gateway started, with traces as exemplars
+  std::vector<std::string> notes;          // what its owner should know, as sentences
+  // Of DailyPattern, for the gateway's own file.
+  std::vector<double> daily_peaks;
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("name", s.name);
@@ -350,6 +363,8 @@ struct EndpointFigures {
     v("limited", s.limited);
     v("revisions", s.revisions);
     v("first_byte", s.first_byte);
+    v("notes", s.notes);
+    v("daily_peaks", s.daily_peaks);
   }
 };
 struct Figures {

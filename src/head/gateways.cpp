@@ -45,6 +45,7 @@ Gateways::Gateways(net::Loop& loop, Options options) : loop_(loop), options_(std
   // Where a node is reached is no event. A table that is as the last one is not sent.
   look_again_ = loop.every(seconds(1), [this] {
     look_who_waits();
+    look_for_room();
     changed();
   });
 }
@@ -297,6 +298,7 @@ std::string Gateways::table(const Link& link) const {
     if (const Revision* canary = control::canary_of(endpoint))
       row.release = canary->release;
     add_keys(row, endpoint, link);
+    add_limits(row, endpoint);
     row.failed_job = endpoint.failed_job.value;
     row.failed_reason = endpoint.failed_reason;
     row.failed_port_taken = endpoint.failed_port_taken;

@@ -80,6 +80,10 @@ class Gateways {
   std::map<std::string, std::string>
       waiting_;  // by endpoint: why a replica of it has no place; looked at now and then, for it
                  // costs a look at the queue
+  void look_for_room();
+  void add_limits(gateway::EndpointRow& row, const Endpoint& endpoint) const;
+  // By endpoint: the revision that does not fit beside the serving one, and why.
+  std::map<std::string, std::pair<std::uint32_t, std::string>> no_room_;
   std::map<std::string, std::set<std::pair<std::int64_t, std::string>>>
       calls_;  // that wait, by endpoint: since when, and their ids
   std::map<std::string, SteadyTime> gone_since_;  // regions whose gateway was there and is not

@@ -31,6 +31,9 @@ constexpr OptionSpec options[] = {
     {"existing", 0, "N",
      "replicas that exist at the start of the second comparison (default: as many as a fixed "
      "fleet needs for 99.9 %)"},
+    {"days", 0, "N",
+     "repeat the trace, of at most a day, on so many days, and compare the last day with and "
+     "without --predict of endpoints (default 1: no such comparison)"},
     {"slo-s", 0, "N", "seconds within which the first token should arrive (default 2)"},
 };
 
@@ -107,6 +110,23 @@ void compare(const Trace& trace, ReplayOptions o, const Scene& scene, std::vecto
   }
 }
 
+// The last of several equal days, with and without the pattern of the days before.
+Status compare_days(const Trace& trace,
+                    ReplayOptions o,
+                    std::uint32_t days,
+                    std::vector<Row>& rows) {
+  if (trace.back().at_s >= 86'400)
+    return fail(Code::invalid, "the trace is longer than a day, so --days cannot repeat it");
+  const Trace all = gateway::repeated(trace, days);
+  o.count_from_s = (days - 1) * 86'400.0 - 3600;
+  for (const bool predict : {false, true}) {
+    o.predict = predict;
+    rows.push_back(
+        {fmt::format("billow, day {}{}", days, predict ? ", --predict on" : ""), replay(all, o)});
+  }
+  return {};
+}
+
 Json json_of(const Row& row) {
   const ReplayResult& r = row.result;
   return Json::object({{"name", row.name},
@@ -162,6 +182,9 @@ Status simulate_endpoints(const Parsed& parsed) {
   std::vector<Row> rows;
   for (const Scene& scene : scenes)
     compare(*trace, o, scene, rows);
+  const auto days = static_cast<std::uint32_t>(BILLOW_TRY(number_option(parsed, "days", 1, 1, 30)));
+  if (days > 1)
+    BILLOW_TRY_VOID(compare_days(*trace, o, days, rows));
   print_rows(parsed, rows);
   return {};
 }

@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "core/model/objective.h"
+#include "gateway/pure/daily_pattern.h"
 #include "simulate/knative.h"
 
 namespace billow::gateway {
@@ -64,7 +65,8 @@ class World {
     const std::uint32_t most =
         options_.scaling == Scaling::fixed ? options_.fixed_replicas : UINT32_MAX;
     const std::uint32_t existing = std::clamp(options_.existing, 1u, std::max(most, 1u));
-    result_.gpu_s += (existing - 1) * options_.model.start_s;
+    if (options_.count_from_s <= 0)
+      result_.gpu_s += (existing - 1) * options_.model.start_s;
     for (std::uint32_t i = 0; i < existing; ++i) {
       const ReplicaKey key = ++last_key_;
       const bool sleeps = options_.scaling == Scaling::billow && i > 0;
@@ -89,14 +91,14 @@ class World {
       handle(e);
     }
     for (const auto& [key, since] : holds_)
-      result_.gpu_s += now_ - since;
+      count_gpu(since);
     std::sort(first_token_.begin(), first_token_.end());
     const auto at = [&](double q) {
       return first_token_.empty() ? 0
                                   : first_token_[static_cast<std::size_t>(
                                         q * static_cast<double>(first_token_.size() - 1))];
     };
-    result_.requests = trace_.size();
+    result_.requests = first_token_.size();
     result_.first_token_p50_s = at(0.5);
     result_.first_token_p99_s = at(0.99);
     result_.replicas_peak = peak_;
@@ -187,9 +189,11 @@ class World {
     const double step = (m.step_ms + m.step_ms_per_neighbour * neighbours) / 1000;
     calls_[id] = {replica, now_};
     const double first = now_ + prefill + step - call.at_s;
-    first_token_.push_back(first);
-    if (first <= m.slo_first_token_s)
-      ++result_.in_time;
+    if (call.at_s >= options_.count_from_s) {
+      first_token_.push_back(first);
+      if (first <= m.slo_first_token_s)
+        ++result_.in_time;
+    }
     push(now_ + prefill + step * std::max<std::uint32_t>(call.generated_tokens, 1), What::done, id);
   }
 
@@ -201,12 +205,18 @@ class World {
     const auto found = holds_.find(key);
     if (found == holds_.end())
       return;
-    result_.gpu_s += now_ - found->second;
+    count_gpu(found->second);
     holds_.erase(found);
+  }
+  void count_gpu(double since) {
+    result_.gpu_s += std::max(now_, options_.count_from_s) - std::max(since, options_.count_from_s);
   }
 
   void billow_tick(SteadyTime now) {
-    for (const ScaleAction& action : scaler_.decide(router_, {}, now)) {
+    ScaleCaps caps;
+    if (options_.predict)
+      caps.awake_min = awake_by_pattern(pattern_, router_, scaler_, {at_time(now_).ns});
+    for (const ScaleAction& action : scaler_.decide(router_, caps, now)) {
       switch (action.kind) {
         case ScaleAction::Kind::start:
           start(options_.model.start_s, now);
@@ -283,6 +293,7 @@ class World {
   const ReplayOptions& options_;
   Router router_;
   Autoscaler scaler_;
+  DailyPattern pattern_;
   KnativeScaler knative_;
   std::priority_queue<Timed, std::vector<Timed>, std::greater<>> events_;
   std::uint64_t order_ = 0;
@@ -329,6 +340,16 @@ Result<std::vector<TraceCall>> read_llm_trace(const std::string& path) {
   }
   if (out.empty())
     return fail(Code::invalid, fmt::format("{} has no requests", path));
+  return out;
+}
+
+std::vector<TraceCall> repeated(const std::vector<TraceCall>& trace, std::uint32_t days) {
+  std::vector<TraceCall> out;
+  for (std::uint32_t day = 0; day < days; ++day)
+    for (TraceCall call : trace) {
+      call.at_s += day * 86'400.0;
+      out.push_back(call);
+    }
   return out;
 }
 

@@ -48,6 +48,8 @@ struct ReplayOptions {
   // one of a fixed fleet's, are started with the first request; Billow's sleep except one,
   // Knative's are up. The time to start them is counted.
   std::uint32_t existing = 1;
+  bool predict = false;     // Billow wakes replicas for the load of earlier days
+  double count_from_s = 0;  // requests and GPU-seconds before this do not count
 };
 
 struct ReplayResult {
@@ -61,6 +63,8 @@ struct ReplayResult {
                          : 100.0 * static_cast<double>(in_time) / static_cast<double>(requests);
   }
 };
+// The same requests on each of so many days.
+std::vector<TraceCall> repeated(const std::vector<TraceCall>& trace, std::uint32_t days);
 ReplayResult replay(const std::vector<TraceCall>& trace, const ReplayOptions& options);
 
 }  // namespace billow::gateway

@@ -114,7 +114,9 @@ std::vector<ConversationCall> infer_conversations(const std::vector<TraceCall>& 
 PrefixResult replay_prefixes(const std::vector<ConversationCall>& calls,
                              PrefixPolicy policy,
                              const PrefixOptions& options) {
-  Router router({.concurrency = 0, .by_prefix = policy == PrefixPolicy::prefix});
+  Router router({.concurrency = 0,
+                 .balance = policy == PrefixPolicy::prefix ? EndpointBalance::prefix
+                                                           : EndpointBalance::automatic});
   std::vector<Engine> engines;
   for (std::uint32_t i = 0; i < options.replicas; ++i) {
     engines.push_back({Cache(options.cache_tokens / block_tokens)});

@@ -173,6 +173,12 @@ void add_figures(Json& out, const gateway::EndpointFigures& f, NanoUsd cost) {
     if (!figures.find(name))
       figures.set(name, 0);
   out.set("figures", std::move(figures));
+  if (!f.notes.empty()) {
+    Json notes = Json::array();
+    for (const std::string& note : f.notes)
+      notes.push(note);
+    out.set("notes", std::move(notes));
+  }
   if (f.requests > 0)
     out.set("usd_per_request", usd(cost) / static_cast<double>(f.requests));
   if (f.tokens_out > 0)
@@ -278,6 +284,8 @@ Json explain_endpoint_document(const control::State& state,
   const Revision* current = shown_revision(e);
   const gateway::EndpointFigures none;
   const gateway::EndpointFigures& figures = gateways.figures ? *gateways.figures : none;
+  for (const std::string& note : figures.notes)
+    because("note", note);
   return Json::object({{"name", e.name},
                        {"status", status_of(e)},
                        {"ready", figures.ready},

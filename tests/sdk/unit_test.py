@@ -146,6 +146,20 @@ class Options(unittest.TestCase):
         self.assertEqual(one["surroundings"]["volumes"][0]["name"], "data")
         self.assertEqual(_deploy.settings_of({"min": 20}).min, 20)
 
+    def test_operation(self):
+        given = {"strategy": "recreate", "drain": "30s", "min_at": "08:00-18:00=2", "max_spend": 5}
+        self.assertEqual(
+            _deploy._operation(_deploy.settings_of(given)),
+            {
+                "rollout": {"strategy": "recreate", "drain_ns": 30_000_000_000},
+                "scaling": {"min_at": ["08:00-18:00=2"], "spend_per_hour": 5_000_000_000},
+            },
+        )
+        self.assertEqual(_deploy._operation(_deploy.settings_of({})), {})
+        for bad in ({"strategy": "blue"}, {"max_spend": "5"}, {"max_spend": -1}, {"drain": "x"}):
+            with self.assertRaises(_options.InvalidOption, msg=repr(bad)):
+                _deploy.settings_of(bad)
+
     def test_words_of_other_tools(self):
         for name, said in (
             ("App", "@billow.function"), ("Image", "billow env save"), ("Cron", "f.schedule"),

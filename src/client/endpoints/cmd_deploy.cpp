@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "client/endpoints/endpoints.h"
+#include "client/endpoints/operation.h"
 #include "client/frame/commands.h"
 #include "client/frame/console.h"
 #include "client/frame/progress.h"
@@ -54,9 +55,11 @@ constexpr OptionSpec deploy_options[] = {
      "what the command speaks: http1 (default), h2 (HTTP/2 without TLS) or grpc", false,
      Completes::choice, "http1,h2,grpc"},
     {"balance", 0, "HOW",
-     "auto (default): the least busy replica; prefix: the replica that last saw the same beginning "
-     "of a prompt, unless it is much busier than the others",
-     false, Completes::choice, "auto,prefix"},
+     "auto (default): the least busy of the replicas that the load needs; spread: of all that are "
+     "awake; pack: the fullest one, so that others can sleep; least-latency: the one that answers "
+     "soonest; prefix: the one that last saw the same beginning of a prompt, unless it is much "
+     "busier",
+     false, Completes::choice, "auto,spread,pack,least-latency,prefix"},
     {"price", 0, "USD/UNIT",
      "what a call costs its key, for limits and reports: 0.01/request, in=0.50/Mtoken, "
      "out=1.50/Mtoken (repeatable)",
@@ -100,7 +103,7 @@ Status read_service(const Parsed& parsed, EndpointPolicy& p) {
   if (parsed.has("balance")) {
     const auto balance = enum_value<EndpointBalance>(parsed.get("balance"));
     if (!balance)
-      return fail(Code::invalid, "--balance must be auto or prefix");
+      return fail(Code::invalid, "--balance must be auto, spread, pack, least-latency or prefix");
     p.balance = *balance;
   }
   if (parsed.has("sticky"))
@@ -158,6 +161,7 @@ Status read_policy(const Parsed& parsed, EndpointPolicy& p) {
     p.cors = parsed.all("cors");
   if (parsed.has("webhook"))
     p.webhook = parsed.get("webhook");
+  BILLOW_TRY_VOID(read_operation(parsed, p));
   return read_service(parsed, p);
 }
 
@@ -212,11 +216,14 @@ std::string kept_options(const Parsed& parsed, const EndpointPolicy& p) {
   keep("sticky", p.sticky != fresh.sticky, p.sticky);
   keep("sample", p.sample != fresh.sample, fmt::format("{:g}%", p.sample / 10.0));
   keep("price", p.prices != fresh.prices, prices_text(p.prices));
+  each_operation(p, [&](const char* option, std::string value) { keep(option, true, value); });
   return join(kept, ", ");
 }
 
 // What a revision that does not serve yet is waiting for.
 std::string awaited(const Json& e) {
+  if (const auto& notes = e["notes"].items(); !notes.empty())
+    return printable(notes.front().str_or(""));
   if (const auto trouble = e["trouble"].str_or(""); !trouble.empty())
     return printable(trouble);
   if (const auto why = e["waiting"].str_or(""); !why.empty())
@@ -311,13 +318,17 @@ int await_revision(Client& client,
       (void)client.find_again();
       continue;
     }
-    if (const auto end = rollout_end(*e, name, revision, json, promoted))
+    if (const auto end = rollout_end(*e, name, revision, json, promoted)) {
+      for (const Json& note : (*e)["notes"].items())
+        if (const std::string text = printable(note.str_or("")); !quiet && text != reported)
+          say(fmt::format("{}: {}", name, text));
       return *end;
+    }
     const std::string why = awaited(*e);
     if (progress) {
       progress->update(0, 0, why);
     } else if (!quiet && why != reported &&
-               (!(*e)["trouble"].str_or("").empty() ||
+               (!(*e)["trouble"].str_or("").empty() || !(*e)["notes"].items().empty() ||
                 (!(*e)["waiting"].str_or("").empty() &&
                  system_clock().steady() - begun > patience))) {
       reported = why;
@@ -461,7 +472,7 @@ void add_deploy_commands(CommandTable& table) {
                   "old one; the new one takes over when it is healthy,\nand no request fails. "
                   "Replicas without requests are suspended: they release their GPUs, keep their "
                   "memory, and resume within a second.",
-       .options = {deploy_options, job_options()},
+       .options = {deploy_options, operation_options(), job_options()},
        .operands = Operands::some,
        .group = group});
 }

@@ -152,6 +152,8 @@ std::string endpoint_text(const Json& e) {
           : "");
   if (const auto why = e["last_failure"].str_or(""); !why.empty())
     text += fmt::format("   failure  {}\n", printable(why));
+  for (const Json& note : e["notes"].items())
+    text += fmt::format("      note  {}\n", printable(note.str_or("")));
   for (const Json& r : e["replicas"].items())
     text += fmt::format(
         "   replica  job {}, revision {}, {}{}{}{}\n", r["job"].uint_or(0),

@@ -30,15 +30,16 @@ constexpr OptionSpec window_options[] = {
 };
 constexpr OptionSpec cost_options[] = {
     {"by", 0, "A,B",
-     "group by project (default), user, job, gpu, day, class or node; several combine. key or "
-     "key,day: what the keys of endpoints have used"},
+     "group by project (default), user, job, gpu, day, class, node or endpoint (its replicas); "
+     "several combine. key or key,day: what the keys of endpoints have used"},
     {"job", 0, "JOB", "one job, by lease; of an array, each element and the sum", false,
      Completes::job},
     {"csv", 0, nullptr, "as CSV"},
     {"focus", 0, nullptr, "print FOCUS 1.2, for billing tools"},
 };
 constexpr OptionSpec waste_options[] = {
-    {"by", 0, "A,B", "list the largest waste by job, user, project, gpu, node, day or class"},
+    {"by", 0, "A,B",
+     "list the largest waste by job, user, project, gpu, node, day, class or endpoint"},
     {"limit", 0, "N", "lines of that list (default 20)"},
 };
 constexpr OptionSpec invoice_options[] = {

@@ -14,6 +14,7 @@
 #include "base/text.h"
 #include "core/control/applier.h"
 #include "core/control/decide/decider.h"
+#include "core/control/decide/endpoint_policy.h"
 #include "core/control/decide/releases.h"
 #include "core/control/quotas.h"
 #include "core/wire/codec.h"
@@ -23,57 +24,6 @@ namespace {
 
 // A client waits for an endpoint's answer, nobody for the start of a batch job.
 constexpr std::int32_t replica_priority = 100;
-
-Status check_policy(const EndpointPolicy& p) {
-  const auto bad = [](std::string message, std::string hint = {}) {
-    return fail(Code::invalid, std::move(message), std::move(hint));
-  };
-  if (p.max < 1)
-    return bad(
-        "--max must be at least 1",
-        "with --min 0 an endpoint without requests costs nothing; `billow delete` removes it");
-  if (p.max > limits::endpoint_replicas_max)
-    return bad(fmt::format("--max must be at most {}", limits::endpoint_replicas_max));
-  if (p.min > p.max)
-    return bad(
-        fmt::format("--min {} exceeds --max {}", p.min, p.max),
-        fmt::format("use --min {} --max {}, or --min {} --max {}", p.min, p.min, p.max, p.max));
-  if (p.base_on_demand > p.max)
-    return bad(fmt::format("{} replicas are to be always on on-demand capacity (--base-on-demand), "
-                           "and there may be {} at most (--max)",
-                           p.base_on_demand, p.max),
-               fmt::format("raise it: --max {}", p.base_on_demand));
-  if (p.concurrency > 100'000)
-    return bad("--concurrency must be at most 100000");
-  if (p.timeout.ns <= 0 || p.timeout > hours(24))
-    return bad("--timeout must be between 1 ms and 24 h");
-  if (p.idle.ns < 0 || p.keep_suspended.ns < 0 || p.wait_target.ns <= 0 || p.start_timeout.ns <= 0)
-    return bad("times of an endpoint must not be negative");
-  if (!p.health.empty() && (p.health.front() != '/' || p.health.size() > 1024))
-    return bad("--health must be a path, such as /healthz");
-  for (char c : p.health)
-    if (c <= 0x20 || c >= 0x7f)
-      return bad("--health contains a character that must be percent-encoded");
-  if (p.queue_max < 1 || p.queue_max > 100'000)
-    return bad("--queue must be between 1 and 100000");
-  if (p.cors.size() > 32)
-    return bad("more than 32 origins are given");
-  for (const auto& origin : p.cors)
-    if (origin != "*" && !origin.starts_with("http://") && !origin.starts_with("https://"))
-      return bad(fmt::format("\"{}\" is not an origin", origin),
-                 "write https://example.org, or * for all");
-  if (!p.webhook.empty() && !p.webhook.starts_with("http://") && !p.webhook.starts_with("https://"))
-    return bad("--webhook must be an http:// or https:// address");
-  if (!p.sticky.empty() && p.sticky != "client" && p.sticky != "cookie" &&
-      !p.sticky.starts_with("header:") && !p.sticky.starts_with("cookie:"))
-    return bad("--sticky must be client, cookie, header:NAME or cookie:NAME");
-  if (p.sample > 1000)
-    return bad("--sample must be at most 100%");
-  if (p.prices.request.value < 0 || p.prices.million_tokens_in.value < 0 ||
-      p.prices.million_tokens_out.value < 0)
-    return bad("--price must not be negative");
-  return {};
-}
 
 }  // namespace
 

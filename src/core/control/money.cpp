@@ -213,7 +213,11 @@ bool waits_on_purpose(const State& state, const Job& job) {
   if (endpoint == state.endpoints.end())
     return false;
   const Revision* current = endpoint->second.current();
-  return current && std::max(current->policy.min, current->policy.base_on_demand) > 0;
+  if (!current)
+    return false;
+  const EndpointScaling& scaling = current->policy.scaling;
+  return std::max(current->policy.min, current->policy.base_on_demand) > 0 ||
+         !scaling.min_at.empty() || scaling.query.any() || scaling.predict;
 }
 }  // namespace
 

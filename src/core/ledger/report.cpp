@@ -20,7 +20,8 @@ BILLOW_ENUM_NAMES(ledger::Dimension,
                   {ledger::Dimension::job, "job"},
                   {ledger::Dimension::gpu, "gpu"},
                   {ledger::Dimension::price_class, "class"},
-                  {ledger::Dimension::node, "node"});
+                  {ledger::Dimension::node, "node"},
+                  {ledger::Dimension::endpoint, "endpoint"});
 }
 
 namespace billow::ledger {
@@ -45,6 +46,8 @@ std::string cell(const CostLine& line, Dimension dimension) {
       return line.price_class;
     case Dimension::node:
       return line.node;
+    case Dimension::endpoint:
+      return line.endpoint;
   }
   return {};
 }
@@ -71,6 +74,9 @@ void keep_dimension(CostLine& to, const CostLine& from, Dimension dimension) {
       break;
     case Dimension::node:
       to.node = from.node;
+      break;
+    case Dimension::endpoint:
+      to.endpoint = from.endpoint;
       break;
   }
 }
@@ -102,7 +108,7 @@ Result<std::vector<Dimension>> parse_dimensions(std::string_view text) {
     const auto dimension = enum_value<Dimension>(trim(name));
     if (!dimension)
       return fail(Code::invalid, fmt::format("cannot report by \"{}\"", name),
-                  "use day, project, user, job, gpu, class or node");
+                  "use day, project, user, job, gpu, class, node or endpoint");
     if (std::find(out.begin(), out.end(), *dimension) == out.end())
       out.push_back(*dimension);
   }

@@ -17,7 +17,7 @@
 
 namespace billow::ledger {
 
-enum class Dimension { day, project, user, job, gpu, price_class, node };
+enum class Dimension { day, project, user, job, gpu, price_class, node, endpoint };
 
 // Sums of one cell; a dimension that is not separated is 0 or empty.
 struct CostLine {
@@ -30,6 +30,7 @@ struct CostLine {
   std::int64_t energy_mj = 0;
   NanoUsd egress = {};  // the traffic's part of charge, and of cost
   std::int64_t egress_bytes = 0;
+  std::string endpoint = {};  // whose replica the job was; empty: of none
   bool operator==(const CostLine&) const = default;
 };
 

@@ -44,12 +44,29 @@ BILLOW_ENUM_NAMES(EndpointProtocol,
                   {EndpointProtocol::grpc, "grpc"});
 
 enum class EndpointBalance {
-  automatic,  // the least busy of the replicas that the load needs
-  prefix,     // the replica that last saw the same beginning of a prompt, unless it is too busy
+  automatic,      // the least busy of the replicas that the load needs
+  prefix,         // the replica that last saw the same beginning of a prompt, unless it is too busy
+  spread,         // the least busy of all that are awake
+  pack,           // the fullest that has a free slot, so that the others can sleep
+  least_latency,  // the one that answers soonest, by its latency and its requests
 };
 BILLOW_ENUM_NAMES(EndpointBalance,
                   {EndpointBalance::automatic, "auto"},
-                  {EndpointBalance::prefix, "prefix"});
+                  {EndpointBalance::prefix, "prefix"},
+                  {EndpointBalance::spread, "spread"},
+                  {EndpointBalance::pack, "pack"},
+                  {EndpointBalance::least_latency, "least-latency"});
+
+// How a new revision replaces the old one.
+enum class RolloutStrategy {
+  automatic,  // rolling, or recreate if the new revision does not fit beside the old one
+  rolling,    // the new one starts beside the old one
+  recreate,   // the old one is stopped first; requests wait
+};
+BILLOW_ENUM_NAMES(RolloutStrategy,
+                  {RolloutStrategy::automatic, "auto"},
+                  {RolloutStrategy::rolling, "rolling"},
+                  {RolloutStrategy::recreate, "recreate"});
 
 // What a call costs its key. Only keys are charged; the replicas' own cost is in the ledger.
 struct EndpointPrices {
@@ -62,6 +79,73 @@ struct EndpointPrices {
     v("request", s.request);
     v("million_tokens_in", s.million_tokens_in);
     v("million_tokens_out", s.million_tokens_out);
+  }
+};
+
+// How the health of replicas is asked for, besides `EndpointPolicy::health` (readiness) and
+// `start_timeout`.
+struct EndpointProbes {
+  Duration period = seconds(5);
+  Duration timeout = seconds(5);
+  std::uint32_t threshold = 3;  // failures in a row
+  // A path that answers 2xx as long as the replica works at all; one that fails is replaced. Empty:
+  // a replica is replaced if its readiness fails for long.
+  std::string live;
+  // A path that answers 2xx when the replica has started; the others are asked after that. Empty:
+  // readiness alone is asked.
+  std::string start;
+  bool operator==(const EndpointProbes&) const = default;
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("period_ns", s.period);
+    v("timeout_ns", s.timeout);
+    v("threshold", s.threshold);
+    v("live", s.live);
+    v("start", s.start);
+  }
+};
+
+struct EndpointRollout {
+  RolloutStrategy strategy = RolloutStrategy::automatic;
+  Duration drain;  // how long a leaving replica may finish its requests; 0: without limit
+  bool operator==(const EndpointRollout&) const = default;
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("strategy", s.strategy);
+    v("drain_ns", s.drain);
+  }
+};
+
+// A query to Prometheus: one replica is awake for each `target` of its value.
+struct EndpointQuery {
+  std::string url;  // of Prometheus, http(s)://HOST[:PORT]
+  std::string query;
+  double target = 1;
+  bool any() const { return !query.empty(); }
+  bool operator==(const EndpointQuery&) const = default;
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("url", s.url);
+    v("query", s.query);
+    v("target", s.target);
+  }
+};
+
+// What decides about the number of replicas besides requests.
+struct EndpointScaling {
+  std::vector<std::string> min_at;  // "Mon-Fri 08:00-18:00=2" (timed_min.h), in UTC
+  NanoUsd spend_per_hour;           // limit for all replicas together; 0: none
+  std::uint64_t target_tokens = 0;  // tokens in flight per replica; 0: requests decide
+  EndpointQuery query;
+  bool predict = false;  // wakes replicas before the load of earlier days returns
+  bool operator==(const EndpointScaling&) const = default;
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("min_at", s.min_at);
+    v("spend_per_hour", s.spend_per_hour);
+    v("target_tokens", s.target_tokens);
+    v("query", s.query);
+    v("predict", s.predict);
   }
 };
 
@@ -94,6 +178,9 @@ struct EndpointPolicy {
   std::string sticky;
   EndpointPrices prices;
   std::uint32_t sample = 0;  // thousandths of the requests that are kept with their bodies
+  EndpointProbes probes;
+  EndpointRollout rollout;
+  EndpointScaling scaling;
 
   bool operator==(const EndpointPolicy&) const = default;
   template <class S, class V>
@@ -119,6 +206,9 @@ struct EndpointPolicy {
     v("sticky", s.sticky);
     v("prices", s.prices);
     v("sample", s.sample);
+    v("probes", s.probes);
+    v("rollout", s.rollout);
+    v("scaling", s.scaling);
   }
 };
 

@@ -16,10 +16,10 @@ constexpr std::uint64_t service_known = 20;
 constexpr Duration forgotten = minutes(10);  // after such a silence the history is discarded
 }  // namespace
 
-void Learned::add(Duration d) {
+void Mean::add(double value) {
   ++count_;
   const double w = std::max(weight_, 1.0 / static_cast<double>(count_));
-  mean_s_ += (d.seconds() - mean_s_) * w;
+  mean_ += (value - mean_) * w;
 }
 
 void Rate::add(SteadyTime now) {
@@ -64,7 +64,9 @@ std::uint32_t Autoscaler::replicas_for(double load) const {
   if (load <= 0)
     return 0;
   // Without a concurrency limit a replica is assumed to serve 64 requests.
-  const double each = policy_.concurrency == 0 ? 64 : policy_.concurrency;
+  double each = policy_.concurrency == 0 ? 64 : policy_.concurrency;
+  if (policy_.target_tokens > 0 && tokens_.value() > 0)
+    each = std::clamp(static_cast<double>(policy_.target_tokens) / tokens_.value(), 1.0, each);
   return static_cast<std::uint32_t>(std::ceil(load / each - 1e-9));
 }
 
@@ -137,7 +139,7 @@ std::uint32_t Autoscaler::awake_needed(const Router& router, bool sleepers, Stea
 }
 
 void Autoscaler::put_to_sleep(const Router& router,
-                              std::uint32_t need,
+                              std::uint32_t keep,
                               SteadyTime now,
                               std::vector<ScaleAction>& actions) const {
   const bool suspends = policy_.keep_suspended.ns > 0;
@@ -160,7 +162,7 @@ void Autoscaler::put_to_sleep(const Router& router,
   });
   const Duration rest = std::max(rest_min, suspends ? resume_lead() * 2 : start_lead());
   for (const Replica* r : idle) {
-    if (awake <= std::max(need, policy_.min))
+    if (awake <= keep)
       break;
     const Duration patience = awake == 1 ? policy_.idle : std::min(policy_.idle, rest);
     if (now - std::max(r->idle_since, r->since) < patience)
@@ -189,13 +191,14 @@ std::vector<ScaleAction> Autoscaler::decide(const Router& router,
     if (r.phase == Phase::suspended || r.phase == Phase::falling)
       sleepers.push_back(&r);
   }
-  const Duration wait = router.oldest_wait(now);
-  if (router.held() > 0 && wait > policy_.wait_target)
+  if (router.held() > 0 && router.oldest_wait(now) > policy_.wait_target)
     panic_until_ = now + panic_hold;
 
   const std::uint32_t max = std::min(policy_.max, caps.replicas_max);
-  const std::uint32_t need = awake_needed(router, !sleepers.empty(), now);
-  wanted_ = std::min(std::max(need, policy_.min), max);
+  const std::uint32_t need = std::max(
+      {awake_needed(router, !sleepers.empty(), now), policy_.min, std::min(caps.awake_min, max)});
+  wanted_ = std::min({need, max, caps.awake_max});
+  limited_ = std::min(need, max) > caps.awake_max;
 
   // 1. Awake. The replica that fell asleep last is woken first: its memory is most likely still
   // warm. One that is still falling asleep is called back if no other can come: a request for it
@@ -226,13 +229,13 @@ std::vector<ScaleAction> Autoscaler::decide(const Router& router,
   if (policy_.keep_suspended.ns > 0 && ahead > 0.5 && !silent(router, now)) {
     const std::uint32_t pool =
         std::min(max, replicas_for(std::max(ahead + std::sqrt(ahead), may_become(router, now))));
-    while (all < pool)
+    for (; all < pool && awake < caps.awake_max; ++awake)
       start();
   }
 
   if (!actions.empty() || panicking(now))
     return actions;
-  put_to_sleep(router, need, now, actions);
+  put_to_sleep(router, std::min(need, caps.awake_max), now, actions);
   // 3. Sleeping replicas that were not needed for their keep time.
   for (const Replica* r : sleepers)
     if (r->phase == Phase::suspended && now - r->since >= policy_.keep_suspended)

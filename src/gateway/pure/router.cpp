@@ -1,9 +1,13 @@
 #include "gateway/pure/router.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace billow::gateway {
 namespace {
+
+constexpr double latency_weight = 0.2;   // of the newest answer
+constexpr double latency_memory_s = 30;  // without requests, a slow replica is tried again
 
 std::uint64_t rank_of(std::uint64_t sender, ReplicaKey key) {
   std::uint64_t hash = sender ^ (key * 0x9e3779b97f4a7c15u);
@@ -16,7 +20,7 @@ std::uint64_t rank_of(std::uint64_t sender, ReplicaKey key) {
 
 }  // namespace
 
-ReplicaKey Router::choose(ReplicaKey avoid, const Wish& wish) {
+ReplicaKey Router::choose(ReplicaKey avoid, const Wish& wish, SteadyTime now) {
   if (wish.canary && avoid == 0) {
     if (const ReplicaKey to = pick_sticky(0, true, wish))
       return to;
@@ -25,8 +29,53 @@ ReplicaKey Router::choose(ReplicaKey avoid, const Wish& wish) {
   }
   if (const ReplicaKey to = pick_sticky(avoid, false, wish))
     return to;
-  return options_.by_prefix && !wish.prefix.empty() ? pick_by_prefix(avoid, wish)
-                                                    : pick(avoid, false);
+  if (options_.balance == EndpointBalance::prefix && !wish.prefix.empty())
+    return pick_by_prefix(avoid, wish);
+  if (options_.balance == EndpointBalance::least_latency)
+    if (const ReplicaKey to = pick_fastest(avoid, now))
+      return to;
+  return pick(avoid, false);
+}
+
+// The latency that a request would meet grows with the requests that are there already. Replicas
+// without a measurement count as the fastest one, so that they get one.
+ReplicaKey Router::pick_fastest(ReplicaKey avoid, SteadyTime now) const {
+  double sum = 0, least = 0;
+  std::uint32_t known = 0;
+  for (const auto& [key, r] : replicas_)
+    if (r.phase == Phase::ready && r.current && r.latency_s > 0) {
+      sum += r.latency_s;
+      least = known == 0 ? r.latency_s : std::min(least, r.latency_s);
+      ++known;
+    }
+  const double mean = known == 0 ? 1 : sum / known;
+  const Replica* best = nullptr;
+  double best_cost = 0;
+  for (const auto& [key, r] : replicas_) {
+    if (r.phase != Phase::ready || !r.current || key == avoid ||
+        (options_.concurrency != 0 && r.in_flight >= options_.concurrency))
+      continue;
+    const double age_s = (now - r.latency_at).seconds();
+    const double latency = r.latency_s <= 0
+                               ? (known == 0 ? 1 : least)
+                               : mean + (r.latency_s - mean) * std::exp(-age_s / latency_memory_s);
+    const double cost = latency * (r.in_flight + 1);
+    if (!best || cost < best_cost) {
+      best = &r;
+      best_cost = cost;
+    }
+  }
+  return best ? best->key : 0;
+}
+
+void Router::took(ReplicaKey key, Duration latency, SteadyTime now) {
+  const auto found = replicas_.find(key);
+  if (found == replicas_.end())
+    return;
+  Replica& r = found->second;
+  const double s = std::max(latency.seconds(), 1e-6);
+  r.latency_s = r.latency_s <= 0 ? s : r.latency_s + (s - r.latency_s) * latency_weight;
+  r.latency_at = now;
 }
 
 // All ready replicas take part, not only those that the load needs: the more caches, the more
@@ -91,11 +140,15 @@ ReplicaKey Router::take_canary() {
 ReplicaKey Router::pick(ReplicaKey avoid, bool canary) const {
   const Replica* best = nullptr;
   std::uint32_t seen = 0;
+  const bool packs = options_.balance == EndpointBalance::pack && !canary;
+  const bool shares =
+      options_.balance == EndpointBalance::automatic || options_.balance == EndpointBalance::prefix;
+  const std::uint32_t spread = shares ? spread_ : 0;
   for (const auto& [key, r] : replicas_) {
     if (r.phase != Phase::ready || (canary ? !r.canary : !r.current))
       continue;
     // Beyond those that share the load, only if none of these is free.
-    if (++seen > spread_ && spread_ > 0 && options_.concurrency != 0 && best && best->key != avoid)
+    if (++seen > spread && spread > 0 && options_.concurrency != 0 && best && best->key != avoid)
       break;
     if (options_.concurrency != 0 && r.in_flight >= options_.concurrency)
       continue;
@@ -109,7 +162,7 @@ ReplicaKey Router::pick(ReplicaKey avoid, bool canary) const {
       continue;
     }
     // Without a limit, packing would put everything on one replica, so the least busy is taken.
-    const bool even = options_.concurrency == 0 || spread_ > 0 || canary;
+    const bool even = options_.concurrency == 0 || spread > 0 || canary || (!shares && !packs);
     if (even ? r.in_flight < best->in_flight : r.in_flight > best->in_flight)
       best = &r;
   }
@@ -120,7 +173,7 @@ Router::Answer Router::arrive(
     RequestId request, SteadyTime now, SteadyTime deadline, ReplicaKey avoid, Wish wish) {
   const bool overtakes = !held_.empty() && held_.begin()->first < request;
   if (!overtakes)
-    if (const ReplicaKey to = choose(avoid, wish)) {
+    if (const ReplicaKey to = choose(avoid, wish, now)) {
       ++replicas_.at(to).in_flight;
       return {Verdict::go, to};
     }
@@ -156,7 +209,7 @@ std::vector<Router::Assigned> Router::dispatch(SteadyTime now) {
   std::vector<Assigned> out;
   while (!held_.empty()) {
     const auto first = held_.begin();
-    const ReplicaKey to = choose(first->second.avoid, first->second.wish);
+    const ReplicaKey to = choose(first->second.avoid, first->second.wish, now);
     if (!to)
       break;
     ++replicas_.at(to).in_flight;

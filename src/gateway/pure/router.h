@@ -5,7 +5,9 @@
 // Rules
 // - A request goes to the least busy of the replicas that the load needs (`spread_over`, the oldest
 //   first); the others get requests only if all of these are full. So they become idle and can
-//   sleep; spread over all, none ever would.
+//   sleep; spread over all, none ever would. The owner may choose another rule (EndpointBalance):
+//   the least busy of all, the fullest, or the one with the least latency times its requests. The
+//   latency of a replica decays to the mean of all, so that a slow one is tried again.
 // - A request that names a replica, or a sender whose requests belong together, goes to that
 //   replica if it is ready, has a free slot and is not much busier than the others.
 // - While a canary runs, a request that was chosen for it goes to one of its replicas. If none has
@@ -25,6 +27,7 @@
 
 #include "base/clock.h"
 #include "base/limits.h"
+#include "core/model/endpoint.h"
 #include "gateway/pure/prefix_index.h"
 
 namespace billow::gateway {
@@ -51,6 +54,8 @@ struct Replica {
   std::uint32_t of_predecessor = 0;  // of these, how many another gateway has sent there
   SteadyTime since;                  // of its phase
   SteadyTime idle_since;             // when its last request ended
+  double latency_s = 0;              // to the first byte, a decaying mean; 0: not known
+  SteadyTime latency_at;             // when it was measured last
 };
 
 // Where a request should go if it can.
@@ -73,7 +78,7 @@ class Router {
   struct Options {
     std::uint32_t concurrency = 8;  // concurrent requests per replica; 0: no limit
     std::size_t queue_max = limits::endpoint_queue_max;
-    bool by_prefix = false;  // requests go where their prompt's beginning was seen last
+    EndpointBalance balance = EndpointBalance::automatic;
   };
   enum class Verdict { go, held, full };
   struct Answer {
@@ -105,6 +110,8 @@ class Router {
   bool cancel(RequestId request) { return held_.erase(request) > 0; }
   // One request of a replica has ended. `dispatch` assigns the free slot.
   void finished(ReplicaKey replica, SteadyTime now);
+  // How long a replica took to begin an answer.
+  void took(ReplicaKey replica, Duration latency, SteadyTime now);
   // Assigns free slots to held requests, oldest first.
   std::vector<Assigned> dispatch(SteadyTime now);
   // Removes requests whose deadline has passed.
@@ -129,7 +136,8 @@ class Router {
   int retry_after_s(Duration service_time) const;
 
  private:
-  ReplicaKey choose(ReplicaKey avoid, const Wish& wish);  // zero: no free slot
+  ReplicaKey choose(ReplicaKey avoid, const Wish& wish, SteadyTime now);  // zero: no free slot
+  ReplicaKey pick_fastest(ReplicaKey avoid, SteadyTime now) const;
   ReplicaKey pick(ReplicaKey avoid, bool canary) const;
   ReplicaKey pick_by_prefix(ReplicaKey avoid, const Wish& wish);
   ReplicaKey pick_sticky(ReplicaKey avoid, bool canary, const Wish& wish) const;

@@ -99,6 +99,9 @@ void Gateways::add_up(const std::string& endpoint) {
     sum.not_mirrored += f.not_mirrored;
     sum.limited += f.limited;
     add_revisions(sum.revisions, f.revisions);
+    for (const std::string& note : f.notes)
+      if (std::find(sum.notes.begin(), sum.notes.end(), note) == sum.notes.end())
+        sum.notes.push_back(note);
     sum.first_byte.add(f.first_byte);
     sum.tokens_in += f.tokens_in;
     sum.tokens_out += f.tokens_out;

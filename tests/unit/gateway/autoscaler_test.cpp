@@ -6,6 +6,7 @@
 #include "base/rng.h"
 
 #include "gateway/pure/autoscaler.h"
+#include "gateway/pure/daily_pattern.h"
 
 namespace billow::gateway {
 namespace {
@@ -48,6 +49,36 @@ TEST(Router, FillsOneReplicaBeforeTheNextSoThatOthersCanSleep) {
   for (int i = 0; i < 3; ++i)
     EXPECT_EQ(f.arrive(0).replica, first);
   EXPECT_NE(f.arrive(0).replica, first);
+}
+
+TEST(Router, PacksSpreadsOrTakesTheFastestAsItsOwnerWishes) {
+  for (const auto balance :
+       {EndpointBalance::pack, EndpointBalance::spread, EndpointBalance::least_latency}) {
+    Router router({.concurrency = 4, .queue_max = 10, .balance = balance});
+    router.spread_over(1);
+    for (ReplicaKey key : {1, 2, 3})
+      router.set_phase(key, Phase::ready, at(0));
+    std::map<ReplicaKey, int> got;
+    for (RequestId id = 1; id <= 3; ++id)
+      ++got[router.arrive(id, at(0), at(60)).replica];
+    EXPECT_EQ(got.size(), balance == EndpointBalance::pack ? 1u : 3u) << enum_name(balance);
+  }
+}
+
+TEST(Router, ASlowReplicaGetsFewerRequestsAndIsTriedAgain) {
+  Router router({.concurrency = 0, .queue_max = 10, .balance = EndpointBalance::least_latency});
+  router.set_phase(1, Phase::ready, at(0));
+  router.set_phase(2, Phase::ready, at(0));
+  router.took(1, seconds(2), at(1));
+  router.took(2, milliseconds(100), at(1));
+  for (RequestId id = 1; id <= 10; ++id) {
+    const ReplicaKey to = router.arrive(id, at(1), at(60)).replica;
+    EXPECT_EQ(to, 2u);
+    router.finished(to, at(1));
+  }
+  for (RequestId id = 11; id <= 12; ++id)
+    EXPECT_EQ(router.arrive(id, at(1), at(60)).replica, 2u) << "twenty times as fast";
+  EXPECT_EQ(router.arrive(13, at(200), at(260)).replica, 1u) << "what it was is forgotten";
 }
 
 TEST(Router, WaitingRequestsAreServedInOrder) {
@@ -356,6 +387,52 @@ TEST(Autoscaler, KeepsItsRulesUnderRandomTraffic) {
     EXPECT_EQ(wanted, served + done.size() + f.router.held());
     EXPECT_GT(wanted, 500u);
   }
+}
+
+TEST(Autoscaler, TokensDecideHowManyRequestsAReplicaServes) {
+  Fixture f;
+  f.policy.concurrency = 16;
+  f.policy.target_tokens = 4000;
+  f.scaler.configure(f.policy);
+  EXPECT_EQ(f.scaler.replicas_for(16), 1u) << "nothing is known of their tokens";
+  f.scaler.used_tokens(1000);
+  EXPECT_EQ(f.scaler.replicas_for(16), 4u);
+  for (int i = 0; i < 100; ++i)
+    f.scaler.used_tokens(100'000);
+  EXPECT_EQ(f.scaler.replicas_for(16), 16u) << "at least one request each";
+}
+
+TEST(Autoscaler, TheLeastAndTheMostAwakeComeFromOutside) {
+  Fixture f;
+  EXPECT_EQ(f.count(f.decide(0, {.awake_min = 3}), Kind::start), 3u);
+  EXPECT_FALSE(f.scaler.limited());
+  EXPECT_EQ(f.count(f.decide(0, {.awake_max = 1, .awake_min = 3}), Kind::start), 1u);
+  EXPECT_TRUE(f.scaler.limited());
+  EXPECT_EQ(f.count(f.decide(0, {.awake_min = 30}), Kind::start), 8u) << "--max counts";
+  for (ReplicaKey key : {1, 2, 3})
+    f.add(key, Phase::ready, 0);
+  EXPECT_EQ(f.count(f.decide(500, {.awake_min = 3}), Kind::suspend), 0u);
+  EXPECT_EQ(f.count(f.decide(500, {.awake_max = 1, .awake_min = 3}), Kind::suspend), 2u);
+}
+
+TEST(DailyPattern, ALoadIsExpectedAtItsTimeAndForgottenInDays) {
+  DailyPattern pattern;
+  const auto day = [](int n, double hour) {
+    return WallTime{static_cast<std::int64_t>((n * 24 + hour) * 3600e9)};
+  };
+  EXPECT_EQ(pattern.expected(day(0, 9), hours(1)), 0);
+  pattern.observe(2, day(0, 9));
+  pattern.observe(8, day(0, 9.01));
+  pattern.observe(0, day(0, 10));
+  EXPECT_EQ(pattern.expected(day(1, 8.9), minutes(1)), 0);
+  EXPECT_EQ(pattern.expected(day(1, 8.9), minutes(10)), 8);
+  EXPECT_EQ(pattern.expected(day(1, 9), Duration{}), 8);
+  DailyPattern restored;
+  restored.restore(pattern.peaks_by_slot());
+  EXPECT_EQ(restored.expected(day(5, 9), Duration{}), 8);
+  for (int n = 1; n <= 9; ++n)
+    pattern.observe(0, day(n, 12));
+  EXPECT_EQ(pattern.expected(day(10, 9), Duration{}), 0);
 }
 
 }  // namespace

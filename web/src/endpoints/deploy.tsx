@@ -23,6 +23,7 @@ export function Deploy({ existing, done }: { existing: Serving[]; done: () => vo
   const wanted = gpusOf(f.gpus ?? '');
   const min = f.min ?? String(before?.min ?? 0);
   const max = f.max ?? String(before?.max ?? 4);
+  const health = f.health ?? String(before?.policy?.health ?? '');
   const part = before ? Number(f.traffic || 0) : 0;
   const wrong =
     command.error ||
@@ -61,7 +62,7 @@ export function Deploy({ existing, done }: { existing: Serving[]; done: () => vo
             : {},
           ...(f.image ? { surroundings: { image: f.image } } : {}),
         },
-        policy: { ...before?.policy, min: Number(min || 0), max: Number(max || 1) },
+        policy: { ...before?.policy, min: Number(min || 0), max: Number(max || 1), health },
         ...(part ? { release: { traffic: Math.round(part * 10) } } : {}),
       });
       notify(`${f.name} is being deployed`);
@@ -72,6 +73,7 @@ export function Deploy({ existing, done }: { existing: Serving[]; done: () => vo
   };
   const line = ['billow', 'deploy', f.name || 'NAME', '--gpus', f.gpus || '0']
     .concat(['--min', min || '0', '--max', max || '1'])
+    .concat(health ? ['--health', quoted(health)] : [])
     .concat(f.image ? ['--image', f.image] : [])
     .concat(part ? ['--traffic', `${part}%`] : [])
     .concat(['--', ...(command.argv.length ? command.argv.map(quoted) : ['COMMAND'])])
@@ -92,6 +94,9 @@ export function Deploy({ existing, done }: { existing: Serving[]; done: () => vo
         <label>GPUs per replica {input('gpus', { inputMode: 'decimal' })}</label>
         <label>Replicas, at least {input('min', { inputMode: 'numeric' }, min)}</label>
         <label>Replicas, at most {input('max', { inputMode: 'numeric' }, max)}</label>
+        <label>
+          Health check {input('health', { placeholder: '/healthz; none: any answer' }, health)}
+        </label>
         {before && (
           <label>
             Canary: share of the requests, %{' '}

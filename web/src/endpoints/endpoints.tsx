@@ -75,6 +75,7 @@ export interface Endpoint {
   keys: Key[];
   replicas: Replica[];
   last_failure?: string;
+  notes?: string[];
   cost_usd: number;
   figures?: Counts & {
     // While a canary runs: it, and the revision that serves.
@@ -208,6 +209,7 @@ function Panel({ e, act }: { e: Endpoint; act: Act }) {
         <Line text={u} />
       ))}
       {e.last_failure && <p class="finding">{e.last_failure}</p>}
+      {e.notes?.map((note) => <p class="finding">{note}</p>)}
       <div class="two">
         <Figures e={e} />
         <div>

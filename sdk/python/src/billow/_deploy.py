@@ -59,6 +59,10 @@ class Settings:
     idle: float = 120.0
     keep: float = 3600.0
     start_timeout: float = 600.0
+    strategy: str = "auto"
+    drain: float = 0.0  # 0: no limit
+    min_at: Tuple[str, ...] = ()
+    max_spend: float = 0.0  # dollars per hour; 0: no limit
     access: str = "key"
     name: str = ""
     python: str = ""
@@ -260,6 +264,7 @@ class Deployment:
                 "health": "" if settings.kind == "web_server" else "/.billow/health",
                 "queue_max": 10_000,
                 "access": settings.access,
+                **_operation(settings),
             },
         }
         if project:
@@ -358,6 +363,24 @@ class Deployment:
         return str(made["key"])
 
 
+def _operation(settings: Settings) -> Dict[str, Any]:
+    """Parts of the policy that are left out unless they were asked for."""
+    rollout: Dict[str, Any] = {}
+    if settings.strategy != "auto":
+        rollout["strategy"] = settings.strategy
+    if settings.drain:
+        rollout["drain_ns"] = nanoseconds_of(settings.drain, "drain")
+    scaling: Dict[str, Any] = {}
+    if settings.min_at:
+        scaling["min_at"] = list(settings.min_at)
+    if settings.max_spend:
+        scaling["spend_per_hour"] = round(settings.max_spend * 1e9)
+    return {
+        **({"rollout": rollout} if rollout else {}),
+        **({"scaling": scaling} if scaling else {}),
+    }
+
+
 def _pin(document: Mapping[str, Any]) -> str:
     """The fingerprint of the certificate of the gateway at `_url`."""
     return str(document.get("tls_fingerprint") or "")
@@ -370,7 +393,7 @@ def _url(document: Mapping[str, Any]) -> str:
 
 OWN_OPTIONS = frozenset(
     "min max concurrency name python access idle keep start_timeout timeout port retries"
-    " include".split()
+    " include strategy drain min_at max_spend".split()
 )
 
 
@@ -385,9 +408,17 @@ def settings_of(options: Dict[str, Any]) -> Settings:
             own[name] = whole_number(own[name], name, least)
     if own.get("min", 0) > own.get("max", max(own.get("min", 0), Settings.max)):
         raise InvalidOption(f"min={own['min']} is more than max={own['max']}")
-    for name in ("idle", "keep", "start_timeout", "timeout"):
+    for name in ("idle", "keep", "start_timeout", "timeout", "drain"):
         if name in own:
             own[name] = seconds_of(own[name], name)
+    if own.get("strategy", "auto") not in ("auto", "rolling", "recreate"):
+        raise InvalidOption(
+            f"strategy={own['strategy']!r} is not valid", "use auto, rolling or recreate"
+        )
+    own["min_at"] = tuple(list_of(own.get("min_at"), "min_at"))
+    spend = own.get("max_spend", 0)
+    if isinstance(spend, bool) or not isinstance(spend, (int, float)) or spend < 0:
+        raise InvalidOption(f"max_spend={spend!r} is not an amount of dollars per hour")
     for name in ("name", "python", "access"):
         if not isinstance(own.get(name, ""), str):
             raise InvalidOption(f"{name}={own[name]!r} is not text")

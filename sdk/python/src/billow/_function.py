@@ -290,7 +290,7 @@ def _given(settings: Settings) -> Dict[str, Any]:
         name: getattr(settings, name)
         for name in (
             "min", "max", "concurrency", "retries", "timeout", "idle", "keep", "start_timeout",
-            "access", "python", "include",
+            "access", "python", "include", "strategy", "drain", "min_at", "max_spend",
         )  # fmt: skip
     }
     return {**settings.job, **own}
@@ -344,6 +344,10 @@ def function(target: Optional[Callable[..., Any]] = None, /, **options: Any) -> 
                   Default: after a loss up to three times, after an exception never. 0: never, so
                   that a call runs at most once
     idle, keep    until an unused worker is suspended (2 min), and then stopped (1 h)
+    min_at        workers that are awake at certain times (UTC), e.g. "Mon-Fri 08:00-18:00=2"
+    max_spend     limit of what the awake workers cost per hour together, in dollars
+    strategy      how new code replaces the old: auto, rolling or recreate
+    drain         how long an old worker may finish its calls (default: no limit)
     include       files and directories that the worker needs beside its modules
     python        the interpreter (default: this one, or `python3` where it is missing)
     """

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "core/control/renting/offers.h"
 
 namespace billow::control {
@@ -9,6 +11,10 @@ namespace {
 
 constexpr Duration price_old_after = hours(24 * 90);
 constexpr std::size_t start_quote_jobs_max = 4000;  // the head waits for the answer
+
+bool among_starts(const sched::Plan& plan, JobId job) {
+  return std::ranges::any_of(plan.starts, [&](const sched::Start& s) { return s.job == job; });
+}
 
 // Whether nodes that are here have enough free capacity for all tasks of the job.
 bool starts_here(const State& state, const sched::JobRequest& request) {
@@ -34,9 +40,8 @@ bool starts_here(const State& state, const sched::JobRequest& request) {
 std::optional<RentQuote> group_quote(const State& state, const Job& job, WallTime now) {
   auto copy = sched::SchedIndex::rebuild(state.index.contents());
   copy.enqueue(request_of(state, job));
-  for (const sched::Start& start : sched::plan(copy, now).starts)
-    if (start.job == job.id)
-      return std::nullopt;
+  if (among_starts(sched::plan(copy, now), job.id))
+    return std::nullopt;
   std::optional<RentQuote> sum;
   for (const JobSpec& part : parts_of(*job.spec)) {
     auto quote = rent_quote(state, part, job.project, now);
@@ -109,12 +114,24 @@ std::optional<StartQuote> start_quote(
     return StartQuote{.now = false, .reason = can.error().message};
   auto copy = sched::SchedIndex::rebuild(state.index.contents());
   copy.enqueue(request);
-  const sched::Plan plan = sched::plan(copy, now);
-  for (const sched::Start& start : plan.starts)
-    if (start.job == job.id)
-      return StartQuote{.now = true};
+  if (among_starts(sched::plan(copy, now), job.id))
+    return StartQuote{.now = true};
   const auto why = sched::explain(copy, job.id, now, sched::Advice::none);
   return StartQuote{.now = false, .reason = why.reasons.empty() ? "" : why.reasons.front().text};
+}
+
+bool starts_in_place_of(const State& state,
+                        JobId queued,
+                        const std::vector<JobId>& others,
+                        WallTime now) {
+  if (state.index.queued_count() + state.index.running_count() > start_quote_jobs_max ||
+      !state.index.queued(queued) || among_starts(sched::plan(state.index, now), queued))
+    return false;
+  auto copy = sched::SchedIndex::rebuild(state.index.contents());
+  for (const JobId other : others)
+    if (copy.running(other))
+      copy.ended(other, now);
+  return among_starts(sched::plan(copy, now), queued);
 }
 
 }  // namespace billow::control

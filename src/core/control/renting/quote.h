@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "core/control/state.h"
 
@@ -31,5 +32,12 @@ struct StartQuote {
 };
 std::optional<StartQuote> start_quote(
     const State& state, const JobSpec& spec, ProjectId project, UserId user, WallTime now);
+
+// Whether a queued job that cannot start now could start as soon as the others have ended. Planned
+// on a copy, so not for a large queue.
+bool starts_in_place_of(const State& state,
+                        JobId queued,
+                        const std::vector<JobId>& others,
+                        WallTime now);
 
 }  // namespace billow::control

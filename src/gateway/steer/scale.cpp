@@ -1,5 +1,5 @@
-// The actions of the gateway for an endpoint: it starts, wakes, suspends and stops replicas, starts
-// a new revision beside the old one, and explains to callers why no replica can serve them.
+// The actions of the gateway for an endpoint: it starts, wakes, suspends and stops replicas, and
+// explains to callers why no replica can serve them.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -36,6 +36,8 @@ std::string LiveEndpoint::hopeless(SteadyTime now) const {
         }))
       return row_.held_back;
   }
+  if (row_.awake_max == 0 && !awake())
+    return row_.awake_max_why;
   if (alive_or_coming())
     return {};
   if (failures_ > 0 && now < start_again_at_)
@@ -119,7 +121,7 @@ void LiveEndpoint::forget_lost_orders(SteadyTime now) {
     if (now - r->since < move_patience)
       continue;
     if ((r->phase == Phase::leaving || r->phase == Phase::falling) && r->current && runs &&
-        !live.told_to_stop)
+        !live.told_to_stop && !recreates())
       router.set_phase(key, Phase::ready, now);
     if (r->phase == Phase::resuming && live.row.job_state == JobState::suspended &&
         !live.row.resume_wanted)
@@ -159,13 +161,13 @@ void LiveEndpoint::steer(SteadyTime now) {
   roll(now);
   keep_canary(now);
   retire(now);
-  if (row_.serving == 0)
+  if (row_.serving == 0 || recreates())
     return;
-  ScaleCaps caps;
+  ScaleCaps caps{.awake_max = row_.awake_max, .awake_min = awake_min(now)};
   if (!row_.held_back.empty())
-    caps = {static_cast<std::uint32_t>(router.replicas().size()), row_.held_back};
+    caps.replicas_max = static_cast<std::uint32_t>(router.replicas().size());
   if (!row_.steered)
-    caps = {0, "other regions serve it"};
+    caps.replicas_max = 0;  // other regions serve it
   const std::vector<ScaleAction> actions = scaler.decide(router, caps, now);
   router.spread_over(std::max(scaler.wanted(), 1u));
   for (const ScaleAction& action : actions) {
@@ -185,76 +187,6 @@ void LiveEndpoint::steer(SteadyTime now) {
         move(action.replica, "stop", "no longer needed", now);
         break;
     }
-  }
-}
-
-void LiveEndpoint::roll(SteadyTime now) {
-  if (row_.rolling == 0 || !row_.steered ||
-      (judged_ == row_.rolling && now - judged_at_ < move_patience))
-    return;
-  std::uint32_t have = 0, healthy = 0, awake = 0;
-  std::string late;
-  std::uint64_t late_job = 0;
-  for (const auto& [key, live] : replicas_) {
-    const Replica* r = router.find(key);
-    if (live.row.revision == row_.serving && r && r->phase == Phase::ready)
-      ++awake;
-    if (live.row.revision != row_.rolling || live.row.stopping)
-      continue;
-    ++have;
-    if (live.healthy) {
-      ++healthy;
-    } else if (now - live.first_seen > row_.policy.start_timeout) {
-      late = "it was not healthy in time";
-      late_job = key;
-    }
-  }
-  for (const auto& [placeholder, revision] : asked_)
-    if (revision == row_.rolling)
-      ++have;
-  std::string why = !rolling_failure_.empty() ? rolling_failure_ : late;
-  std::uint64_t failed_job = !rolling_failure_.empty() ? rolling_failed_job_ : late_job;
-  // A replica that came and went between two tables.
-  if (why.empty() && have == 0 && row_.elsewhere.empty() && row_.failed_job != failed_before_) {
-    why = row_.failed_reason;
-    failed_job = row_.failed_job;
-  }
-  if (!why.empty())
-    return judge(row_.rolling, false, why, failed_job, now);
-  const bool canary = row_.release.any() && row_.rolling != row_.canary;
-  const std::uint32_t want =
-      canary ? canary_replicas()
-             : std::clamp(std::max(awake, row_.policy.min), 1u, std::max(row_.policy.max, 1u));
-  for (; have < want; ++have)
-    if (!start(row_.rolling, row_.policy.spot && have >= row_.policy.base_on_demand, now))
-      break;
-  if (healthy < want)
-    return;
-  judge(row_.rolling, true, "", 0, now);
-}
-
-void LiveEndpoint::judge(
-    std::uint32_t revision, bool healthy, std::string reason, std::uint64_t job, SteadyTime now) {
-  judged_ = revision;
-  judged_at_ = now;
-  if (!healthy)
-    rejected_ = revision;
-  say_(RevisionJudged{name_, revision, healthy, std::move(reason), JobId(job)});
-}
-
-void LiveEndpoint::retire(SteadyTime now) {
-  for (auto& [key, live] : replicas_) {
-    if (live.row.revision == row_.serving || live.row.revision == row_.rolling ||
-        (row_.canary != 0 && live.row.revision == row_.canary))
-      continue;
-    router.set_phase(key, Phase::leaving, now);
-    const Replica* r = router.find(key);
-    if (live.row.stopping || !Router::releasable(*r))
-      continue;
-    if (live.told_to_stop && now - live.asked_at < move_patience)
-      continue;
-    live.told_to_stop = true;
-    move(key, "stop", "another revision serves", now);
   }
 }
 

@@ -2,11 +2,18 @@
 // requests count too. One that is sick gets no requests while others can serve, returns when it is
 // well again, and is replaced if it stays sick.
 //
-// - Its health check fails `failed_checks_max` times in a row. A check without any answer counts
+// - Its health check (readiness) fails `threshold` times in a row. A check without any answer
+// counts
 //   only if the replica has nothing to do or has let requests time out: a server that handles one
 //   request at a time is busy, not sick.
+// - Its liveness is a question of its own, asked once it has been healthy: a replica that fails it
+//   is replaced. Without one, a replica is replaced whose readiness fails for long.
+// - Until a replica has passed its start-up probe, nothing else is asked. One that is not healthy
+//   within the time to start is replaced.
 // - Its requests time out, or answer 5xx, several times in a row. It is then left out for a time
 //   that grows with each time that this happens.
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/log.h"
@@ -16,7 +23,6 @@
 namespace billow::gateway {
 namespace {
 constexpr Duration check_delay_max = seconds(1);
-constexpr std::uint32_t failed_checks_max = 3;
 constexpr std::uint32_t timeouts_max = 3;
 constexpr std::uint32_t errors_max = 5;
 constexpr Duration left_out = seconds(10);  // times how often it was left out
@@ -48,6 +54,69 @@ std::vector<ReplicaKey> LiveEndpoint::due_checks(SteadyTime now) {
   return due;
 }
 
+const EndpointPolicy& LiveEndpoint::rolling_policy() const {
+  static const EndpointPolicy unsaid;  // by a head that does not know it
+  return row_.serving == 0 || row_.rolling_policy == unsaid ? row_.policy : row_.rolling_policy;
+}
+
+const EndpointPolicy& LiveEndpoint::policy_of(const LiveReplica& live) const {
+  return live.row.revision == row_.serving ? row_.policy : rolling_policy();
+}
+
+std::pair<std::string, Duration> LiveEndpoint::question(ReplicaKey key, Probe probe) const {
+  const auto found = replicas_.find(key);
+  if (found == replicas_.end())
+    return {row_.policy.health, row_.policy.probes.timeout};
+  const EndpointPolicy& policy = policy_of(found->second);
+  if (probe == Probe::live)
+    return {policy.probes.live, policy.probes.timeout};
+  const bool starts = !found->second.started && !policy.probes.start.empty();
+  return {starts ? policy.probes.start : policy.health, policy.probes.timeout};
+}
+
+std::vector<ReplicaKey> LiveEndpoint::due_live_checks(SteadyTime now) {
+  std::vector<ReplicaKey> due;
+  for (auto& [key, live] : replicas_) {
+    if (policy_of(live).probes.live.empty() || !live.was_healthy || live.live_checking ||
+        !live.upstream || live.row.task_state != TaskState::running || live.row.stopping ||
+        live.told_to_stop || now < live.live_check_at || !believed(live))
+      continue;
+    const Replica* r = router.find(key);
+    if (!r || (r->phase != Phase::ready && r->phase != Phase::starting))
+      continue;  // it is falling asleep, or leaves
+    live.live_checking = true;
+    due.push_back(key);
+  }
+  return due;
+}
+
+void LiveEndpoint::live_checked(ReplicaKey key, Check result, SteadyTime now) {
+  const auto found = replicas_.find(key);
+  if (found == replicas_.end())
+    return;
+  LiveReplica& live = found->second;
+  const EndpointProbes& probes = policy_of(live).probes;
+  live.live_checking = false;
+  live.live_check_at = now + probes.period;
+  // It may have been put to sleep meanwhile.
+  if (result == Check::good || live.row.task_state != TaskState::running) {
+    live.live_failed = 0;
+    return;
+  }
+  if (++live.live_failed < probes.threshold || live.told_to_stop || live.row.stopping)
+    return;
+  log_warn("endpoint {}: replica {} has failed its liveness check {} times: it is replaced", name_,
+           key, live.live_failed);
+  stop_sick(live, "it failed its liveness checks", now);
+}
+
+void LiveEndpoint::stop_sick(LiveReplica& live, const char* reason, SteadyTime now) {
+  live.told_to_stop = true;
+  live.healthy = false;
+  router.set_phase(live.row.job, Phase::leaving, now);
+  move(live.row.job, "stop", reason, now);
+}
+
 void LiveEndpoint::checked(ReplicaKey key, Check result, SteadyTime now) {
   const auto found = replicas_.find(key);
   if (found == replicas_.end())
@@ -66,8 +135,15 @@ void LiveEndpoint::checked(ReplicaKey key, Check result, SteadyTime now) {
   }
   live.failed_checks = 0;
   live.sick_since = {};
+  if (!live.started) {
+    live.started = true;
+    if (!policy_of(live).probes.start.empty() && !live.was_healthy) {
+      live.check_at = now;  // it has started; is it ready?
+      return;
+    }
+  }
   if (live.healthy) {
-    live.check_at = now + check_every;
+    live.check_at = now + policy_of(live).probes.period;
     return;
   }
   if (now < live.out_until) {
@@ -86,7 +162,10 @@ void LiveEndpoint::checked(ReplicaKey key, Check result, SteadyTime now) {
 }
 
 void LiveEndpoint::check_failed(LiveReplica& live, Check result, SteadyTime now) {
-  live.check_at = now + live.check_delay;
+  const EndpointProbes& probes = policy_of(live).probes;
+  // A replica that serves gets time to recover; one that starts is asked often.
+  live.check_at =
+      now + (live.healthy ? std::min(probes.period, check_delay_max) : live.check_delay);
   live.check_delay = std::min(live.check_delay * 3 / 2, check_delay_max);
   const Replica* r = router.find(live.row.job);
   if (!live.was_healthy || !r || live.row.task_state != TaskState::running || !believed(live))
@@ -95,7 +174,7 @@ void LiveEndpoint::check_failed(LiveReplica& live, Check result, SteadyTime now)
     return;
   if (live.sick_since.ns == 0)
     live.sick_since = now;
-  if (++live.failed_checks == failed_checks_max && live.healthy)
+  if (++live.failed_checks >= probes.threshold && live.healthy)
     leave_out(live, "fails its health check", 1, now);
 }
 
@@ -165,19 +244,30 @@ void LiveEndpoint::leave_out(LiveReplica& live,
   out_of_service(live, now);
 }
 
-// A replica whose checks have failed for long is stopped, and the autoscaler starts another.
+// A replica whose checks have failed for long, or that never became healthy, is stopped, and the
+// autoscaler starts another. (A revision that starts is judged as a whole instead.)
 void LiveEndpoint::replace_sick(SteadyTime now) {
   for (auto& [key, live] : replicas_) {
-    if (live.sick_since.ns == 0 || live.failed_checks < failed_checks_max || live.told_to_stop ||
-        live.row.stopping || live.row.task_state != TaskState::running ||
-        now - live.sick_since < sick_patience)
+    if (live.told_to_stop || live.row.stopping || live.row.task_state != TaskState::running)
+      continue;
+    const EndpointPolicy& policy = policy_of(live);
+    if (!live.was_healthy) {
+      if (live.row.revision != row_.serving || now - live.running_since < policy.start_timeout)
+        continue;
+      log_warn("endpoint {}: replica {} was not healthy within {}: it is replaced", name_, key,
+               format_duration(policy.start_timeout));
+      failed_start(fmt::format("its replica (job {}) was not healthy within {}", key,
+                               format_duration(policy.start_timeout)),
+                   now);
+      stop_sick(live, "it was not healthy in time", now);
+      continue;
+    }
+    if (!policy.probes.live.empty() || live.sick_since.ns == 0 ||
+        live.failed_checks < policy.probes.threshold || now - live.sick_since < sick_patience)
       continue;
     log_warn("endpoint {}: replica {} has failed its health checks for {}: it is replaced", name_,
              key, format_duration(now - live.sick_since));
-    live.told_to_stop = true;
-    live.healthy = false;
-    router.set_phase(key, Phase::leaving, now);
-    move(key, "stop", "it failed its health checks", now);
+    stop_sick(live, "it failed its health checks", now);
   }
 }
 

@@ -27,6 +27,8 @@ bool LiveEndpoint::to_be_mirrored(std::string_view method) {
 }
 
 void LiveEndpoint::served(ReplicaKey key, bool error, Duration latency, SteadyTime now) {
+  if (!error)
+    router.took(key, latency, now);
   if (!watch_)
     return;
   const auto found = replicas_.find(key);
