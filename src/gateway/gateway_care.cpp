@@ -51,6 +51,7 @@ void Gateway::tick() {
         }
       }
     }
+    leave_waiting_endpoint(endpoint, now);
     for (ReplicaKey key : endpoint->due_checks(now))
       check_health(endpoint, key);
     give_out(*endpoint);
