@@ -23,9 +23,11 @@ void Gateway::save_figures() {
 
 Figures Gateway::figures() const {
   Figures out;
-  for (const auto& address : proxy_->bound_addresses())
-    out.addresses.push_back((options_.proxy.tls.cert_path.empty() ? "http://" : "https://") +
-                            address);
+  for (const auto& address : proxy_->bound_addresses()) {
+    const auto parsed = net::parse_address(address);
+    const bool plain = plain_everywhere_ || (own_certificate_ && parsed && parsed->is_loopback());
+    out.addresses.push_back((plain ? "http://" : "https://") + address);
+  }
   for (const auto& [name, endpoint] : endpoints_)
     out.endpoints.push_back(endpoint->figures());
   out.keys = keys_.report();

@@ -33,9 +33,13 @@ Status read_front_door(const Parsed& parsed, gateway::GatewayOptions& options) {
                   .contact = parsed.get("acme-contact"),
                   .dns_hook = parsed.get("acme-dns-hook"),
                   .ca = parsed.get("acme-ca")};
-  if (!options.acme.directory.empty())
-    if (const auto url = net::parse_url(options.acme.directory); !url)
+  if (!options.acme.directory.empty()) {
+    const auto url = net::parse_url(options.acme.directory);
+    if (!url)
       return pass(Error(url.error()).in("--acme"));
+    if (!url->endpoint.tls && !url->endpoint.address.is_loopback())
+      return fail(Code::invalid, "--acme must be an https:// address");
+  }
   for (const char* name : {"acme-contact", "acme-dns-hook", "acme-ca"})
     if (parsed.has(name) && options.acme.directory.empty())
       return fail(Code::invalid, fmt::format("--{} needs --acme URL", name));

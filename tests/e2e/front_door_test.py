@@ -1,7 +1,6 @@
 """The front door of the endpoints: host names, certificates, TLS, proxies, limits, and ACME."""
 import datetime
 import http.client
-import http.server
 import json
 import os
 import shutil
@@ -12,11 +11,11 @@ import struct
 import subprocess
 import sys
 import tempfile
-import threading
 import unittest
 
 import net
 from endpoints_test import EndpointTest
+from ports import free_port
 from rig import BILLOW, poll
 
 ECHO = """
@@ -107,7 +106,11 @@ class Fixed(unittest.TestCase):
         try:
             connection.request(method, path, body, headers or {})
             answer = connection.getresponse()
-            return answer.status, dict((k.lower(), v) for k, v in answer.getheaders()), answer.read()
+            return (
+                answer.status,
+                dict((k.lower(), v) for k, v in answer.getheaders()),
+                answer.read(),
+            )
         finally:
             connection.close()
 
@@ -152,8 +155,12 @@ class HostNames(Fixed):
         self.start("--domain", "example.org", "--certs", certs)
         self.assertIn("DNS:chat.example.org", self.names_shown("chat.example.org"))
         self.assertIn("DNS:*.example.org", self.names_shown("other.example.org"))
+        self.assertNotIn("DNS:gateway.billow", self.names_shown("other.example.org"))
         self.assertIn("DNS:gateway.billow", self.names_shown("a.b.example.org"))
-        self.assertEqual(self.seen("/", headers={"Host": "chat.example.org"}, tls="chat.example.org")["path"], "/")
+        self.assertEqual(
+            self.seen("/", headers={"Host": "chat.example.org"}, tls="chat.example.org")["path"],
+            "/",
+        )
         certificate(certs, "chat", "chat.example.org", "fresh.example.org")
         poll(
             lambda: "fresh.example.org" in self.names_shown("chat.example.org"),
@@ -210,9 +217,13 @@ class Secure(Fixed):
             return done.stdout
 
         poll(lambda: curl("gate", "http://127.0.0.1:7071/f/chat/") == "200 ", "the endpoint")
-        self.assertEqual(curl("client", f"http://{where}/f/chat/a"), f"308 https://{where}/f/chat/a")
+        self.assertEqual(
+            curl("client", f"http://{where}/f/chat/a"), f"308 https://{where}/f/chat/a"
+        )
         self.assertEqual(curl("client", "-d", "x", f"http://{where}/f/chat/"), "403 ")
-        self.assertEqual(curl("client", "--http2-prior-knowledge", "-d", "x", f"http://{where}/f/chat/"), "403 ")
+        self.assertEqual(
+            curl("client", "--http2-prior-knowledge", "-d", "x", f"http://{where}/f/chat/"), "403 "
+        )
         # Without a key: the endpoint is for users of the gateway's machine. But it was asked.
         self.assertEqual(curl("client", f"https://{where}/f/chat/"), "401 ")
 
@@ -250,9 +261,12 @@ class Proxies(Fixed):
     def test_the_proxy_protocol_of_others_is_refused(self):
         self.start("--trusted-proxy", "10.0.0.0/8")
         header = b"\r\n\r\n\0\r\nQUIT\n\x20\x00\0\0"
-        with self.assertRaises((http.client.HTTPException, OSError, AssertionError)):
-            status, _, _ = self.ask("/f/chat/", preface=header)
-            self.assertEqual(status, 200)
+        status = None
+        try:
+            status = self.ask("/f/chat/", preface=header)[0]
+        except (http.client.HTTPException, OSError):
+            pass
+        self.assertIn(status, (None, 400))
 
 
 class Acme(Fixed):
@@ -266,21 +280,19 @@ class Acme(Fixed):
         self.addCleanup(self.authority.close)
 
     def ordered(self, *options):
+        self.authority.http_port = free_port()
         self.start(
-            "--domain", "example.org", "--acme", self.authority.url + "/directory", *options
+            *("--domain", "example.org", "--acme", self.authority.url + "/directory", *options),
+            listen=f"127.0.0.1:{self.authority.http_port}",
         )
-        self.authority.http_port = self.port
 
     def test_names_are_proved_by_http(self):
         self.ordered("--acme-contact", "ops@example.org")
-        # The first order may have come before the authority knew the port.
         poll(
             lambda: len(self.authority.issued) == 2 or "no certificate for" in self.read("log"),
             "certificates",
         )
-        if len(self.authority.issued) < 2:
-            self.assertIn("the next try is at", self.read("log"))
-            self.skipTest("the authority looked before it knew the gateway's port")
+        self.assertNotIn("no certificate for", self.read("log"))
         self.assertEqual(
             sorted(map(tuple, self.authority.issued)), [("chat.example.org",), ("example.org",)]
         )
@@ -339,7 +351,8 @@ class AcmeByDns(Acme):
         with open(done, encoding="ascii") as f:
             lines = [line.split()[:2] for line in f]
         self.assertEqual(
-            lines, [["add", "_acme-challenge.example.org"], ["remove", "_acme-challenge.example.org"]] * 2
+            lines,
+            [["add", "_acme-challenge.example.org"], ["remove", "_acme-challenge.example.org"]] * 2,
         )
 
     def test_a_renewal_comes_when_a_third_is_left(self):
@@ -369,7 +382,10 @@ class Domains(EndpointTest):
 
     def test_a_domain_leads_to_its_endpoint_and_ends_with_it(self):
         self.deploy("chat", "--access", "open")
-        self.assertEqual(self.rig.ok("domain", "add", "API.Acme.org", "chat").text, "api.acme.org leads to endpoint chat\n")
+        self.assertEqual(
+            self.rig.ok("domain", "add", "API.Acme.org", "chat").text,
+            "api.acme.org leads to endpoint chat\n",
+        )
         status, _, body = self.call(None, "/x/y", headers={"Host": "api.acme.org"})
         self.assertEqual((status, json.loads(body)["path"]), (200, "/x/y"))
         self.assertIn("api.acme.org", self.rig.ok("domain", "list").text)
@@ -379,7 +395,10 @@ class Domains(EndpointTest):
         self.assertEqual(status, 202)
         self.assertTrue(headers["location"].startswith("/.well-known/billow/calls/"), headers)
         poll(
-            lambda: self.call(None, headers["location"], headers={"Host": "api.acme.org"})[1].get("x-billow-call") == "done",
+            lambda: self.call(None, headers["location"], headers={"Host": "api.acme.org"})[1].get(
+                "x-billow-call"
+            )
+            == "done",
             "the answer of the call",
         )
         self.rig.ok("delete", "chat")
@@ -391,7 +410,16 @@ class Domains(EndpointTest):
         self.assertEqual(said, "chat: body 1 KiB, header fields 2 KiB\n")
         self.assertEqual(self.call("chat", "/", "POST", b"x" * 1024)[0], 200)
         self.assertEqual(self.call("chat", "/", "POST", b"x" * 1025)[0], 413)
-        self.assertEqual(self.call("chat", "/", "POST", iter([b"x" * 800, b"x" * 800]), {"Transfer-Encoding": "chunked"})[0], 413)
+        self.assertEqual(
+            self.call(
+                "chat",
+                "/",
+                "POST",
+                iter([b"x" * 800, b"x" * 800]),
+                {"Transfer-Encoding": "chunked"},
+            )[0],
+            413,
+        )
         self.assertEqual(self.call("chat", "/", headers={"X-Long": "x" * 3000})[0], 431)
         self.rig.ok("endpoint-limits", "chat", "--body", "none")
         self.assertEqual(self.call("chat", "/", "POST", b"x" * 5000)[0], 200)

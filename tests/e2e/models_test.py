@@ -219,7 +219,9 @@ class Routes(Models):
         self.assertIn("75 %", self.rig.ok("model", "list").text)
 
     def test_a_fallback_serves_what_an_endpoint_cannot(self):
-        self.deploy("sick", "--access", "key", "--env-var", "BILLOW_ENDPOINT=sick", "--env-var", "REFUSES=1")
+        self.deploy(
+            "sick", "--access", "key", "--env-var", "BILLOW_ENDPOINT=sick", "--env-var", "REFUSES=1"
+        )
         self.rig.ok("model", "set", "gpt", "--to", "sick", "--fallback", "llama")
         self.assertEqual(self.served_by(self.keys["llama"], "gpt", 3), ["llama"] * 3)
         self.rig.ok("model", "set", "gpt", "--to", "sick")
@@ -227,7 +229,9 @@ class Routes(Models):
         self.assertEqual(status, 404, "this key opens no endpoint of the route any more")
 
     def test_a_fallback_serves_when_a_replica_dies(self):
-        self.deploy("dies", "--access", "key", "--env-var", "BILLOW_ENDPOINT=dies", "--env-var", "DIES=1")
+        self.deploy(
+            "dies", "--access", "key", "--env-var", "BILLOW_ENDPOINT=dies", "--env-var", "DIES=1"
+        )
         self.rig.ok("model", "set", "gpt", "--to", "dies", "--fallback", "qwen")
         self.assertEqual(self.served_by(self.keys["qwen"], "gpt"), ["qwen"])
 

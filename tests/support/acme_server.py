@@ -112,7 +112,9 @@ class Authority:
             status = problem.status
             body = {"type": "urn:ietf:params:acme:error:" + problem.kind, "detail": problem.detail}
             headers = {"Content-Type": "application/problem+json"}
-        data = body.encode() if isinstance(body, str) else json.dumps(body).encode() if body else b""
+        data = (
+            body.encode() if isinstance(body, str) else json.dumps(body).encode() if body else b""
+        )
         request.send_response(status)
         with self.lock:
             request.send_header("Replay-Nonce", self.nonce())
@@ -257,9 +259,7 @@ class Authority:
             for challenge in document["challenges"]:
                 challenge["error"] = {"detail": detail}
         order = self.orders[authorization["order"]]
-        states = [
-            self.authorizations[own]["document"]["status"] for own in order["authorizations"]
-        ]
+        states = [self.authorizations[own]["document"]["status"] for own in order["authorizations"]]
         if "invalid" in states:
             order["status"] = "invalid"
         elif all(state == "valid" for state in states):
@@ -269,7 +269,9 @@ class Authority:
     def fetch(self, name, token, proof):
         try:
             connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=10)
-            connection.request("GET", "/.well-known/acme-challenge/" + token, headers={"Host": name})
+            connection.request(
+                "GET", "/.well-known/acme-challenge/" + token, headers={"Host": name}
+            )
             answer = connection.getresponse()
             text = answer.read().decode()
             connection.close()
