@@ -268,6 +268,22 @@ const Route endpoint_routes[] = {
     {{Method::del, "/v1/endpoints/{name}/keys/{key}", Need::work,
       PermissionSet{endpoints_deploy, jobs_any}},
      endpoints::remove_key},
+    {{Method::get, "/v1/endpoints/{name}/limits", Need::look, jobs_read}, door::limits},
+    {{Method::put, "/v1/endpoints/{name}/limits", Need::work,
+      PermissionSet{endpoints_deploy, jobs_any}},
+     door::set_limits},
+    {{Method::get, "/v1/model-routes", Need::look, jobs_read}, door::models},
+    {{Method::post, "/v1/model-routes", Need::work, PermissionSet{endpoints_deploy, jobs_any},
+      Adds::work},
+     door::set_model},
+    {{Method::del, "/v1/model-routes", Need::work, PermissionSet{endpoints_deploy, jobs_any}},
+     door::remove_model},
+    {{Method::get, "/v1/domains", Need::look, jobs_read}, door::domains},
+    {{Method::post, "/v1/domains", Need::work, PermissionSet{endpoints_deploy, jobs_any},
+      Adds::work},
+     door::set_domain},
+    {{Method::del, "/v1/domains/{name}", Need::work, PermissionSet{endpoints_deploy, jobs_any}},
+     door::remove_domain},
 };
 
 // Nodes, pools, agents and gateways.

@@ -290,7 +290,20 @@ void cancel_call(CallPtr call);
 void add_key(CallPtr call);
 void remove_key(CallPtr call);
 void gateway(CallPtr call);
+// Whether the caller may change the endpoint. One that it may not see answers like one that does
+// not exist.
+Status may_change(const CallPtr& call, const std::string& name);
 }  // namespace endpoints
+namespace door {
+void models(CallPtr call);
+void set_model(CallPtr call);
+void remove_model(CallPtr call);
+void domains(CallPtr call);
+void set_domain(CallPtr call);
+void remove_domain(CallPtr call);
+void limits(CallPtr call);
+void set_limits(CallPtr call);
+}  // namespace door
 namespace session {
 void create(CallPtr call);
 void end(CallPtr call);

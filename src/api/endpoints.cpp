@@ -101,6 +101,18 @@ const Endpoint* find_endpoint(const CallPtr& call, bool change) {
   return &found->second;
 }
 
+}  // namespace
+
+Status may_change(const CallPtr& call, const std::string& name) {
+  const auto found = call->host.state().endpoints.find(name);
+  if (found == call->host.state().endpoints.end() || !may_see(*call, found->second.project))
+    return billow::fail(Code::not_found, fmt::format("there is no endpoint \"{}\"", name),
+                        "see `billow endpoints`");
+  return may_act(*call, owner_of_endpoint(found->second), Permission::endpoints_deploy);
+}
+
+namespace {
+
 view::GatewayView gateways_of(const CallPtr& call, const Endpoint& e) {
   return {.figures = call->host.endpoint_figures(e.name),
           .addresses = call->host.gateway_addresses(),

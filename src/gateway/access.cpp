@@ -8,7 +8,6 @@
 #include "base/crypto.h"
 #include "base/text.h"
 #include "gateway/gateway.h"
-#include "net/sockets.h"
 
 namespace billow::gateway {
 namespace {
@@ -83,7 +82,7 @@ std::optional<net::Response> check_origin(const Front& front) {
 
 std::optional<net::Response> check_local(const Front& front) {
   const auto host = front.head().headers.get("Host");
-  if (!is_own_name(host))
+  if (!is_own_name(host) && !front.ticket.by_host)
     return net::problem(421, fmt::format("this gateway is not called {}", host),
                         "without a key, call it by its address, e.g. http://127.0.0.1",
                         front.request_id());
@@ -91,20 +90,6 @@ std::optional<net::Response> check_local(const Front& front) {
 }
 
 }  // namespace
-
-std::optional<unsigned> PeerOwner::of(int fd) {
-  if (!uid_)
-    uid_ = net::sockets::loopback_peer_uid(fd);
-  return uid_;
-}
-
-std::optional<unsigned> Front::local_user() const {
-  for (const char* passed_on :
-       {"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip", "Via"})
-    if (head_.headers.has(passed_on))
-      return std::nullopt;
-  return unix_uid_ ? unix_uid_ : client_owner();
-}
 
 std::optional<net::Response> check_access(Front& front,
                                           const LiveEndpoint& endpoint,

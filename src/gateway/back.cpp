@@ -195,7 +195,6 @@ void Back::stream_drained() {
 struct Proxy::Listening {
   std::string asked;
   net::Listener listener;
-  bool tls = false;
   net::Watch watch;
 };
 
@@ -226,11 +225,9 @@ Proxy::~Proxy() {
 }
 
 Status Proxy::listen() {
-  options_.tls.http2 = options_.also_tls.http2 = true;
+  options_.tls.http2 = true;
   if (!options_.tls.cert_path.empty())
     tls_ = BILLOW_TRY(net::TlsContext::server(options_.tls));
-  else if (!options_.also_tls.cert_path.empty())
-    also_tls_ = BILLOW_TRY(net::TlsContext::server(options_.also_tls));
   for (const auto& text : options_.listen) {
     auto item = std::make_unique<Listening>();
     const auto handed = std::ranges::find_if(options_.handed, [&](const HandedListener& each) {
@@ -241,7 +238,6 @@ Status Proxy::listen() {
     else
       item->listener = BILLOW_TRY(net::listen_on(BILLOW_TRY(net::parse_address(text))));
     item->asked = text;
-    item->tls = tls_ && !item->listener.bound.is_unix();
     item->watch =
         loop_.on_readable(item->listener.fd.get(), [this, at = item.get()] { accept_some(*at); });
     listening_.push_back(std::move(item));
@@ -275,56 +271,80 @@ void Proxy::accept_some(Listening& listening) {
     const Place place = admission_->enter(net::peer_at(fd.get()), loop_.steady());
     if (!place)
       refuse_connection(fd.get());
-    else if (listening.tls)
-      serve(std::move(fd), tls_, place);
-    else if (also_tls_ && !listening.listener.bound.is_unix())
-      sort_out(std::move(fd), place);
+    else if (listening.listener.bound.is_unix() || (!tls_ && options_.trusted.empty()))
+      serve({std::move(fd), place}, nullptr);
     else
-      serve(std::move(fd), nullptr, place);
+      sort_out({std::move(fd), place});
   }
 }
 
 // The first byte decides: a TLS handshake begins with 22, a request with a letter. It has usually
 // arrived with the connection.
-void Proxy::sort_out(Fd fd, Place place) {
-  if (sort(fd, place))
+void Proxy::sort_out(Accepted accepted) {
+  if (sort(accepted))
     return;
-  const int number = fd.get();
-  place->wait_with([this, number] { undecided_.erase(number); });
+  const int number = accepted.fd.get();
+  accepted.place->wait_with([this, number] { undecided_.erase(number); });
   auto& waiting = undecided_[number];
-  waiting = {std::move(fd), loop_.steady(), {}, std::move(place)};
+  waiting = {std::move(accepted), loop_.steady(), {}};
   waiting.watch = loop_.on_readable(number, [this, number] {
     auto node = undecided_.extract(number);
     if (node.empty())
       return;
     node.mapped().watch.cancel();
-    Undecided& decided = node.mapped();
-    decided.place->detach();
-    if (!sort(decided.fd, decided.place))
-      serve(std::move(decided.fd), nullptr, decided.place);
+    node.mapped().accepted.place->detach();
+    sort_out(std::move(node.mapped().accepted));
   });
 }
 
-// False: nothing has arrived.
-bool Proxy::sort(Fd& fd, const Place& place) {
-  unsigned char first = 0;
-  if (::recv(fd.get(), &first, 1, MSG_PEEK | MSG_DONTWAIT) < 0 &&
-      (errno == EAGAIN || errno == EWOULDBLOCK))
+// A trusted proxy may name its client before the first byte (PROXY protocol, version 2). It sends
+// this header in one piece.
+bool Proxy::take_proxy_header(Accepted& accepted) {
+  std::optional<unsigned> uid;
+  if (!options_.trusted.contains(address_of_peer(net::peer_of(accepted.fd.get(), uid))))
     return false;
-  serve(std::move(fd), first == 22 ? also_tls_ : nullptr, place);
+  char bytes[proxy_header_bytes_max];
+  const auto got = ::recv(accepted.fd.get(), bytes, sizeof bytes, MSG_PEEK | MSG_DONTWAIT);
+  const auto header =
+      read_proxy_header({bytes, static_cast<std::size_t>(std::max<ssize_t>(got, 0))});
+  if (!header)
+    return false;
+  accepted.peer = header->peer;
+  return ::recv(accepted.fd.get(), bytes, header->bytes, MSG_DONTWAIT) ==
+         static_cast<ssize_t>(header->bytes);
+}
+
+// False: nothing has arrived.
+bool Proxy::sort(Accepted& accepted) {
+  unsigned char first = 0;
+  const auto peek = [&] {
+    return ::recv(accepted.fd.get(), &first, 1, MSG_PEEK | MSG_DONTWAIT) >= 0 ||
+           (errno != EAGAIN && errno != EWOULDBLOCK);
+  };
+  if (!peek())
+    return false;
+  // Of several headers, the first one counts; the parser refuses the others.
+  if (first == '\r' && accepted.peer.empty() && take_proxy_header(accepted)) {
+    first = 0;
+    if (!peek())
+      return false;
+  }
+  serve(std::move(accepted), first == 22 ? tls_ : nullptr);
   return true;
 }
 
-void Proxy::serve(Fd fd, const std::shared_ptr<net::TlsContext>& tls, const Place& place) {
+void Proxy::serve(Accepted accepted, const std::shared_ptr<net::TlsContext>& tls) {
+  const Place place = accepted.place;
   auto open = [&]() -> Result<net::Transport> {
     if (tls)
-      return net::Transport::with_tls(std::move(fd), tls);
-    return net::Transport(std::move(fd));
+      return net::Transport::with_tls(std::move(accepted.fd), tls);
+    return net::Transport(std::move(accepted.fd));
   };
   auto transport = open();
   if (!transport)
     return log_error("{}", transport.error().message);
-  auto front = std::make_shared<Front>(*this, std::move(*transport), place);
+  auto front =
+      std::make_shared<Front>(*this, std::move(*transport), place, std::move(accepted.peer));
   fronts_.emplace(front.get(), front);
   place->wait_with([weak = std::weak_ptr(front)] {
     if (const auto dropped = weak.lock())

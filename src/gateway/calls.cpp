@@ -67,14 +67,29 @@ constexpr std::string_view as_base64 = ";base64";
 void keep_field(std::map<std::string, std::string>& fields,
                 const std::string& name,
                 const std::string& value) {
-  if (valid_utf8(value))
-    fields[name] = value;
-  else
-    fields[name + std::string(as_base64)] = base64(value);
+  std::string key = name;
+  std::string text = value;
+  if (!valid_utf8(value)) {
+    key += as_base64;
+    text = base64(value);
+  }
+  if (!fields.contains(key)) {
+    fields[key] = std::move(text);
+  } else if (net::equal_nocase(name, "Set-Cookie") || key != name) {
+    // Cookies have commas of their own, so each stays a field: "Set-Cookie;2".
+    std::size_t number = 2;
+    while (fields.contains(fmt::format("{};{}", key, number)))
+      ++number;
+    fields[fmt::format("{};{}", key, number)] = std::move(text);
+  } else {
+    fields[key] += ", " + text;
+  }
 }
 
 template <class Fn>
 void kept_field(std::string_view name, std::string_view value, Fn fn) {
+  if (const auto last = name.rfind(';'); last != name.npos && name.substr(last) != as_base64)
+    name = name.substr(0, last);  // its number, where there are several
   if (!name.ends_with(as_base64))
     return fn(std::string(name), std::string(value));
   std::string bytes;
@@ -141,6 +156,11 @@ std::shared_ptr<void> Calls::place_on_the_line(const LiveEndpoint& endpoint, std
 void Calls::accept(const std::shared_ptr<Front>& front, LiveEndpoint& endpoint) {
   if (!gateway_.link() || !gateway_.link()->connected())
     return front->refuse(away(front->request_id()));
+  if (!net::parse_method(front->head().method)) {
+    return front->refuse(
+        net::problem(405, fmt::format("{} cannot be called asynchronously", front->head().method),
+                     "call without Prefer: respond-async", front->request_id()));
+  }
   const auto now = gateway_.loop().steady();
   if (const auto full = full_.find(endpoint.name()); full != full_.end()) {
     if (now < full->second.until)
@@ -213,11 +233,11 @@ void Calls::accept_body(const std::shared_ptr<Front>& front,
             full_[endpoint] = {gateway_.loop().steady() + full_for, reply->error};
           return front->refuse(refused_by_head(*reply, front->request_id()));
         }
+        const std::string url =
+            (front->ticket.by_host ? std::string(own_prefix) : "") + "/calls/" + reply->id;
         auto answer = net::Response::json(
-            202,
-            Json::object({{"id", reply->id}, {"status", "waiting"}, {"url", "/calls/" + reply->id}})
-                .dump());
-        answer.headers.add("Location", "/calls/" + reply->id);
+            202, Json::object({{"id", reply->id}, {"status", "waiting"}, {"url", url}}).dump());
+        answer.headers.add("Location", url);
         answer.headers.add("Preference-Applied", "respond-async");
         front->respond(std::move(answer));
       });
@@ -492,6 +512,10 @@ void Calls::record(Running& running) {
                        });
 }
 
+Json Calls::webhook_key() const {
+  return Json::object({{"algorithm", "ed25519"}, {"public_key", public_key_of(key_).value_or("")}});
+}
+
 void Calls::tell_webhook(const std::string& name,
                          const std::string& id,
                          std::string told,
@@ -507,7 +531,14 @@ void Calls::tell_webhook(const std::string& name,
   request.target = url->target;
   request.method = net::Method::post;
   request.timeout = seconds(10);
-  request.headers = {{"Content-Type", "application/json"}, {"Idempotency-Key", id}};
+  const std::string timestamp = std::to_string(system_clock().wall().ns / 1'000'000'000);
+  request.headers = {{"Content-Type", "application/json"},
+                     {"Idempotency-Key", id},
+                     {"Billow-Id", id},
+                     {"Billow-Timestamp", timestamp}};
+  // Anybody can check it with the gateway's public key, so no secret has to be handed out.
+  if (const auto signature = sign(key_, fmt::format("{}.{}.{}", id, timestamp, told)))
+    request.headers.add("Billow-Signature", "ed25519=" + *signature);
   request.body = told;
   gateway_.webhook_client().fetch(
       std::move(request), [this, name, id, told, tries](Result<net::Response> answer) {

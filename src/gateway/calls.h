@@ -23,13 +23,15 @@ namespace billow::gateway {
 
 class Calls {
  public:
-  explicit Calls(Gateway& gateway) : gateway_(gateway) {}
+  // `key`: the private key that signs webhooks.
+  Calls(Gateway& gateway, std::string key) : gateway_(gateway), key_(std::move(key)) {}
   void accept(const std::shared_ptr<Front>& front, LiveEndpoint& endpoint);
   void page(const std::shared_ptr<Front>& front,
             std::string_view id);  // GET: its status or answer; DELETE: cancel
   // The oldest waiting call of each endpoint, from the head.
   void take(const std::vector<WaitingCall>& waiting);
   void tick(SteadyTime now);
+  Json webhook_key() const;  // the public key that webhooks are signed with
 
  private:
   struct Running {
@@ -70,6 +72,7 @@ class Calls {
                     std::uint32_t tries);
 
   Gateway& gateway_;
+  std::string key_;
   std::map<std::string, Running> calls_;
   std::map<std::string, std::size_t> under_way_;  // by endpoint
   std::size_t under_way_all_ = 0, taking_ = 0;

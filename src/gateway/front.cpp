@@ -30,6 +30,11 @@ std::string& out() {
 }
 constexpr std::size_t joined_bytes_max = 8 << 10;
 
+// A replica that says so has not executed the request: another endpoint may.
+bool is_refusal(int status) {
+  return status == 429 || status == 502 || status == 503 || status == 504;
+}
+
 bool may_have_body(int status) {
   return status >= 200 && status != 204 && status != 304;
 }
@@ -41,9 +46,13 @@ std::string_view chunk_start(std::size_t bytes, char (&text)[24]) {
   return {text, static_cast<std::size_t>(end - text)};
 }
 
-Front::Front(Proxy& proxy, net::Transport transport, std::shared_ptr<net::Admission::Place> place)
-    : proxy_(proxy), place_(std::move(place)) {
-  peer_ = net::peer_of(transport.fd(), unix_uid_);
+Front::Front(Proxy& proxy,
+             net::Transport transport,
+             std::shared_ptr<net::Admission::Place> place,
+             std::string peer)
+    : proxy_(proxy), place_(std::move(place)), peer_(std::move(peer)) {
+  if (peer_.empty())
+    peer_ = net::peer_of(transport.fd(), unix_uid_);
   stream_ = std::make_shared<net::Stream>(proxy.loop(), std::move(transport), this);
   stream_->token = place_;
   deadline_ = proxy.loop().steady() + proxy.options().header_timeout;
@@ -74,18 +83,6 @@ void Front::close() {
   done(End::client_gone);
   disconnect();
   proxy_.forget(*this);
-}
-
-void Front::close_when_idle() {
-  closing_ = true;
-  if (state_ == State::idle && !(parser_ && parser_->started()))
-    close();
-}
-
-void Front::close_after(SteadyTime idle_until) {
-  closing_ = true;
-  if (state_ == State::idle)
-    deadline_ = std::min(deadline_, idle_until);
 }
 
 void Front::done(End end) {
@@ -198,6 +195,7 @@ void Front::begin_request() {
   upgrade_ = head_.method == "GET" && head_.minor_version == 1 &&
              head_.headers.has_token("Connection", "upgrade") &&
              net::equal_nocase(head_.headers.get("Upgrade"), "websocket");
+  find_client();
   const auto given_id = head_.headers.get("X-Request-Id");
   if (sane_request_id(given_id))
     request_id_ = given_id;
@@ -229,6 +227,8 @@ void Front::begin_request() {
 // A piece of the body (perhaps empty, when its end has come).
 void Front::forward_body(std::string_view data) {
   ticket.bytes_in += data.size();
+  if (ticket.body_bytes_max > 0 && ticket.bytes_in > ticket.body_bytes_max)
+    return answer_began_ ? close() : refuse(body_too_large(*this));
   if (ticket.sample)
     ticket.sample->request.add(data);
   if (on_body_) {
@@ -304,6 +304,12 @@ void Front::give(const std::shared_ptr<Upstream>& upstream) {
 // ---- answers out
 
 void Front::answer_head(net::HttpParser::Head& head, bool until_close) {
+  if (!ticket.others.empty() && body_kept_ && is_refusal(head.status)) {
+    const auto keep = shared_from_this();
+    drop_back(false);
+    state_ = State::waiting;
+    return proxy_.host().turned_down(keep, head.status);
+  }
   answer_began_ = true;
   kept_body_ = {};
   ticket.first_byte = proxy_.loop().steady();
@@ -403,12 +409,15 @@ void Front::back_failed(const std::string& why, bool sent_anything, bool connect
   }
   if (state_ != State::serving)
     return;
+  if (sent_anything)
+    ++ticket.lost;
   const Failure failure{.answer_began = answer_began_,
                         .sent_anything = sent_anything,
                         .repeatable_method = repeatable_method(head_.method),
                         .has_idempotency_key = head_.headers.has("Idempotency-Key"),
                         .body_kept = body_kept_,
-                        .tries = ticket.tries};
+                        .tries = ticket.tries,
+                        .lost = ticket.lost};
   if (answer_began_) {
     // Cut off, so that the client can distinguish a broken answer from a complete one.
     out().clear();
@@ -428,12 +437,6 @@ void Front::back_failed(const std::string& why, bool sent_anything, bool connect
                           request_id_));
   done(End::replica_failed);
   end_of_answer();
-}
-
-void Front::give_up(const Upstream& upstream) {
-  if (state_ != State::serving || answer_began_ || ticket.upstream.get() != &upstream)
-    return;
-  back_failed("it has ended", true);
 }
 
 void Front::tunnel_open(net::HttpParser::Head& head) {

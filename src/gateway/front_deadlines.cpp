@@ -1,10 +1,28 @@
-// The deadlines of a client's connection.
+// When a client's connection ends: its deadlines, and what others decide.
 #include <fmt/format.h>
 
 #include "base/text.h"
 #include "gateway/proxy.h"
 
 namespace billow::gateway {
+
+void Front::close_when_idle() {
+  closing_ = true;
+  if (state_ == State::idle && !(parser_ && parser_->started()))
+    close();
+}
+
+void Front::close_after(SteadyTime idle_until) {
+  closing_ = true;
+  if (state_ == State::idle)
+    deadline_ = std::min(deadline_, idle_until);
+}
+
+void Front::give_up(const Upstream& upstream) {
+  if (state_ != State::serving || answer_began_ || ticket.upstream.get() != &upstream)
+    return;
+  back_failed("it has ended", true);
+}
 
 // While reading is paused, the loop does not report that the client has disconnected. What it has
 // sent into a tunnel still goes to the replica, unless it hung up.

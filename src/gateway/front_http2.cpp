@@ -98,8 +98,12 @@ bool StreamFront::tls() const {
   return connection_ && connection_->stream().tls();
 }
 
-std::optional<unsigned> StreamFront::client_owner() const {
-  return connection_ ? connection_->owner() : std::nullopt;
+int StreamFront::client_fd() const {
+  return connection_ ? connection_->stream().fd() : -1;
+}
+
+FarEnd& StreamFront::far_end() const {
+  return connection_ ? connection_->far_end() : Front::far_end();
 }
 
 bool StreamFront::congested() {

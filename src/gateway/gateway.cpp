@@ -9,7 +9,6 @@
 #include "base/text.h"
 #include "core/wire/codec.h"
 #include "gateway/calls.h"
-#include "gateway/grpc.h"
 #include "gateway/mirror.h"
 #include "gateway/pure/digits.h"
 #include "net/certs.h"
@@ -24,7 +23,13 @@ constexpr Duration last_words_patience = seconds(1);
 // Until a request goes to a region where a replica must be woken for it.
 constexpr Duration pass_on_patience = seconds(2);
 
-constexpr std::string_view prefix = "/f/";
+template <class Map>
+void fill(Map& by_endpoint, const std::vector<RequestLimits>& rows) {
+  by_endpoint.clear();
+  for (const RequestLimits& each : rows)
+    by_endpoint[each.endpoint] = each;
+}
+
 constexpr std::size_t mirrored_body_bytes_max = 1 << 20;
 constexpr std::size_t prompt_body_bytes_max = 8 << 20;
 
@@ -33,6 +38,7 @@ constexpr std::size_t prompt_body_bytes_max = 8 << 20;
 Gateway::Gateway(net::Loop& loop, Options options)
     : loop_(loop),
       options_(std::move(options)),
+      hosts_(options_.domains),
       keys_(options_.data_dir.empty() ? "" : options_.data_dir + "/keys.json"),
       tracer_(random_u64(), options_.trace_sample),
       id_prefix_(random_token(6)),
@@ -55,34 +61,14 @@ Result<std::unique_ptr<Gateway>> Gateway::create(net::Loop& loop, Options option
   out->webhook_client_ = BILLOW_TRY(net::HttpClient::create(
       loop, {.check_address = net::only_outwards(out->options_.webhook_hosts)}));
   out->proxy_ = BILLOW_TRY(Proxy::create(loop, out->options_.proxy, *out));
+  BILLOW_TRY_VOID(out->check_listeners());
+  BILLOW_TRY_VOID(out->begin_acme());
   if (!out->options_.data_dir.empty())
     out->log_ = std::make_unique<AccessLog>(loop, out->options_.data_dir + "/access.log");
-  out->calls_ = std::make_unique<Calls>(*out);
+  out->calls_ = std::make_unique<Calls>(*out, BILLOW_TRY(out->webhook_key()));
   out->peers_ = std::make_unique<Peers>(loop, *out->client_);
   out->tick_timer_ = loop.every(tick_period, [at = out.get()] { at->tick(); });
   return out;
-}
-
-// Other gateways identify this one by this certificate: the head announces its fingerprint, so no
-// certificate authority is needed. It lives as long as this process; a certificate from the user
-// takes precedence.
-Status Gateway::prepare_certificate() {
-  if (!options_.proxy.tls.cert_path.empty()) {
-    peer_pin_ = BILLOW_TRY(
-        net::cert_fingerprint(BILLOW_TRY(read_file(options_.proxy.tls.cert_path, 1 << 20))));
-    return {};
-  }
-  if (options_.data_dir.empty())
-    return {};
-  const auto made = BILLOW_TRY(
-      net::issue_cert(BILLOW_TRY(net::make_ca("Billow gateway")), {.names = {"gateway.billow"}}));
-  const net::TlsServerOptions files{options_.data_dir + "/peer.pem",
-                                    options_.data_dir + "/peer.key"};
-  BILLOW_TRY_VOID(write_file_atomic(files.key_path, made.key_pem, 0600));
-  BILLOW_TRY_VOID(write_file_atomic(files.cert_path, made.cert_pem, 0600));
-  peer_pin_ = BILLOW_TRY(net::cert_fingerprint(made.cert_pem));
-  options_.proxy.also_tls = files;
-  return {};
 }
 
 Gateway::~Gateway() {
@@ -99,6 +85,7 @@ Gateway::~Gateway() {
   peers_.reset();
   spans_.reset();
   samples_.reset();
+  acme_.reset();
   proxy_.reset();
   client_.reset();
   webhook_client_.reset();
@@ -120,6 +107,9 @@ std::shared_ptr<LiveEndpoint> Gateway::find(std::string_view name) const {
 void Gateway::take_table(Table table) {
   const auto now = loop_.steady();
   peers_->take(table.peers);
+  routes_.take(table.door.models);
+  hosts_.take(table.door.domains);
+  fill(limits_, table.door.limits);
   std::set<std::string> here;
   for (EndpointRow& row : table.endpoints) {
     here.insert(row.name);
@@ -170,10 +160,15 @@ void Gateway::take_table(Table table) {
     endpoint->steer(now);
   }
   calls_->take(table.waiting);
+  keep_table(table);
+}
+
+void Gateway::keep_table(const Table& table) {
   if (options_.data_dir.empty())
     return;
   Table kept;
   kept.peers = table.peers;
+  kept.door = table.door;
   for (const auto& [name, endpoint] : endpoints_)
     kept.endpoints.push_back(endpoint->row());
   std::string text = wire::to_json_text(kept);
@@ -216,44 +211,6 @@ Status Gateway::load_table() {
 
 // ---- requests
 
-void Gateway::arrived(const std::shared_ptr<Front>& front) {
-  front->ticket.id = ++last_request_;
-  const std::string_view path = front->path();
-  if (is_grpc(front->head()) && !path.starts_with(prefix))
-    return arrived_by_grpc(front);
-  if (path.starts_with("/v1/"))
-    return front_door(front);
-  if (!path.starts_with(prefix))
-    return own_page(front);
-  const std::string_view name =
-      path.substr(prefix.size(), path.find('/', prefix.size()) - prefix.size());
-  const auto endpoint = find(name);
-  if (!endpoint)
-    return front->refuse(net::problem(
-        404, fmt::format("no endpoint is named \"{}\"", check_name("endpoint", name) ? name : "?"),
-        "see `billow endpoints`", front->request_id()));
-  if (auto answer = cors_preflight(*front, endpoint->policy()))
-    return front->refuse(std::move(*answer));
-  if (auto no = check_access(*front, *endpoint, secret_, peer_key_))
-    return front->refuse(std::move(*no));
-  serve(front, endpoint, prefix.size() + name.size());
-}
-
-void Gateway::arrived_by_grpc(const std::shared_ptr<Front>& front) {
-  const std::string_view name = grpc_endpoint(front->head());
-  const auto endpoint = find(name);
-  if (!endpoint)
-    return front->refuse(net::problem(
-        404,
-        fmt::format("no endpoint is named \"{}\"; name it with the metadata {}, or as the first "
-                    "part of the authority",
-                    check_name("endpoint", name) ? name : "?", lower(grpc_endpoint_header)),
-        "", front->request_id()));
-  if (auto no = check_access(*front, *endpoint, secret_, peer_key_))
-    return front->refuse(std::move(*no));
-  serve(front, endpoint, 0);
-}
-
 void Gateway::serve(const std::shared_ptr<Front>& front,
                     const std::shared_ptr<LiveEndpoint>& endpoint,
                     std::size_t prefix_bytes) {
@@ -261,10 +218,13 @@ void Gateway::serve(const std::shared_ptr<Front>& front,
   ticket.prefix_bytes = prefix_bytes;
   ticket.timeout = endpoint->policy().timeout;
   ticket.endpoint = endpoint;
+  ticket.named = prefix_bytes == 0 ? endpoint->name() : "";
   ticket.wants_usage = true;
   ticket.trace = tracer_.begin(front->head().headers.get("traceparent"));
   ticket.http2 = endpoint->policy().protocol != EndpointProtocol::http1;
-  if (!ticket.key.empty())
+  if (auto no = check_size(*front, *endpoint))
+    return front->refuse(std::move(*no));
+  if (!ticket.key.empty() && !ticket.metered)
     if (auto no = count_key(*front, *endpoint)) {
       ++endpoint->totals.limited;
       return front->refuse(std::move(*no));
@@ -368,7 +328,7 @@ void Gateway::hold_or_give(const std::shared_ptr<Front>& front,
         503, fmt::format("endpoint {} cannot serve: {}", endpoint.name(), why),
         "see `billow endpoints " + endpoint.name() + "` and its logs", front->request_id());
     answer.headers.add("Retry-After", std::to_string(endpoint.retry_after_s(now)));
-    return front->refuse(std::move(answer));
+    return turn_away(front, std::move(answer));
   }
   const auto answer =
       endpoint.router.arrive(ticket.id, now, ticket.arrived + ticket.timeout, avoid, ticket.wish);
@@ -390,7 +350,7 @@ void Gateway::hold_or_give(const std::shared_ptr<Front>& front,
                                    endpoint.router.held(), endpoint.name()),
                        "retry after the time in Retry-After, or raise --max", front->request_id());
       full.headers.add("Retry-After", std::to_string(endpoint.retry_after_s(now)));
-      return front->refuse(std::move(full));
+      return turn_away(front, std::move(full));
     }
   }
   held_.emplace(ticket.id, front);
@@ -474,8 +434,16 @@ bool Gateway::failed(const std::shared_ptr<Front>& front,
     endpoint->served(from, true, {}, now);  // else it counts when the request ends
   if (Peers::is_peer(from))
     peers_->lost(from);
-  if (!may_retry(failure) || front->ticket.copy)
-    return false;
+  if (!may_retry(failure) || front->ticket.copy) {
+    if (front->ticket.others.empty() || front->ticket.copy || !failure.body_kept)
+      return false;
+    leave_endpoint(*front, true);
+    loop_.post([this, front] {
+      if (!closing_ && front->active() && !next_endpoint(front))
+        front->refuse(nobody_left(*front));
+    });
+    return true;
+  }
   ++endpoint->totals.retried;
   if (Peers::is_peer(from))
     endpoint->router.lent(false);
@@ -584,7 +552,7 @@ void Gateway::refuse_held(LiveEndpoint& endpoint, RequestId id, net::Response re
     return;
   const auto front = found->second;
   held_.erase(found);
-  front->refuse(std::move(response));
+  turn_away(front, std::move(response));
 }
 
 }  // namespace billow::gateway

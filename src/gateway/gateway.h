@@ -8,11 +8,15 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "gateway/door/acme.h"
+#include "gateway/door/certificates.h"
 #include "gateway/endpoint.h"
 #include "gateway/http2_probe.h"
 #include "gateway/keys.h"
 #include "gateway/peers.h"
 #include "gateway/proxy.h"
+#include "gateway/pure/host_names.h"
+#include "gateway/pure/model_routes.h"
 #include "gateway/pure/ports.h"
 #include "gateway/record/access_log.h"
 #include "gateway/record/samples.h"
@@ -52,6 +56,10 @@ class Gateway final : public ProxyHost {
     double trace_sample = 0;  // of the traces that begin here
     std::string sample_to;    // bucket for samples of requests; empty: none are kept
     std::function<Result<s3::Access>()> bucket_access;  // how to reach it
+    std::vector<std::string> domains;                   // NAME.DOMAIN leads to endpoint NAME
+    std::string certs_dir;                              // certificates for host names; empty: none
+    bool insecure_http = false;  // plain HTTP is served to other machines too
+    AcmeOptions acme;
   };
   static Result<std::unique_ptr<Gateway>> create(net::Loop& loop, Options options);
   ~Gateway() override;
@@ -59,6 +67,7 @@ class Gateway final : public ProxyHost {
   void set_link(HeadLink* link) { link_ = link; }
   HeadLink* link() { return link_; }
   void take_table(Table table);
+  void keep_table(const Table& table);  // for a gateway that starts before its head
   Status load_table();  // the saved one, if any
   Figures figures() const;
   // Reports the state of the endpoints to the head if it has changed: after a deployment the user
@@ -87,17 +96,39 @@ class Gateway final : public ProxyHost {
   bool failed(const std::shared_ptr<Front>& front,
               const Failure& failure,
               const std::string& why) override;
+  void turned_down(const std::shared_ptr<Front>& front, int status) override;
   void over(Front& front, End end) override;
   std::string next_request_id() override;
 
  private:
   Gateway(net::Loop& loop, Options options);
   Status prepare_certificate();
+  Status check_listeners();
+  Status begin_acme();
+  Result<std::string> webhook_key() const;
   void own_page(const std::shared_ptr<Front>& front);
+  // ---- the front door (door/)
+  bool refuse_plain(const std::shared_ptr<Front>& front);
+  bool is_own_call(const Front& front) const;
+  void arrived_at(const std::shared_ptr<Front>& front,
+                  const std::shared_ptr<LiveEndpoint>& endpoint,
+                  std::size_t prefix_bytes);
+  void arrived_by_host(const std::shared_ptr<Front>& front, const HostNames::Found& found);
   void arrived_by_grpc(const std::shared_ptr<Front>& front);
+  std::shared_ptr<LiveEndpoint> find_by_host(const HostNames::Found& found) const;
+  std::optional<net::Response> check_size(Front& front, const LiveEndpoint& endpoint) const;
   // Requests to /v1/…, which name an endpoint as their model.
   void front_door(const std::shared_ptr<Front>& front);
+  void serve_model(const std::shared_ptr<Front>& front, const std::string& model);
+  void serve_route(const std::shared_ptr<Front>& front, const ModelRoute& route);
   std::vector<std::string> models_for(Front& front) const;
+  // The next endpoint of the request's model serves it; without one it is refused.
+  void turn_away(const std::shared_ptr<Front>& front, net::Response response);
+  bool next_endpoint(const std::shared_ptr<Front>& front);
+  void leave_endpoint(Front& front, bool failed);
+  void leave_waiting_endpoint(const std::shared_ptr<LiveEndpoint>& endpoint, SteadyTime now);
+  static net::Response nobody_left(const Front& front);
+  std::vector<std::vector<std::string>> wanted_certificates() const;
   // The caller may call the endpoint. The first bytes of the target are not shown to the replica.
   void serve(const std::shared_ptr<Front>& front,
              const std::shared_ptr<LiveEndpoint>& endpoint,
@@ -153,6 +184,13 @@ class Gateway final : public ProxyHost {
   std::unordered_map<std::string, std::shared_ptr<LiveEndpoint>, NameHash, std::equal_to<>>
       endpoints_;
   std::unordered_map<RequestId, std::shared_ptr<Front>> held_;
+  ModelRoutes routes_;
+  HostNames hosts_;
+  std::unordered_map<std::string, RequestLimits, NameHash, std::equal_to<>> limits_;
+  std::unique_ptr<Certificates> certificates_;
+  std::unique_ptr<Acme> acme_;     // null: no certificates are ordered
+  bool own_certificate_ = true;    // no --cert is given
+  bool plain_everywhere_ = false;  // requests without TLS are served from everywhere
   Ports ports_;
   Keys keys_;
   Tracer tracer_;
@@ -172,7 +210,7 @@ class Gateway final : public ProxyHost {
   bool closing_ = false;
   bool handed_over_ = false;  // the files in the data directory are the successor's
   std::function<void()> on_leave_;
-  net::Timer tick_timer_;
+  net::Timer tick_timer_, certificates_timer_;
 };
 
 // Checks whether a client may call an endpoint, and removes the parts of its request meant for the
@@ -192,6 +230,10 @@ TokenUsage usage_of(std::string_view tail);
 // An error as OpenAI's clients read it.
 net::Response api_error(int status, std::string_view code, const std::string& message);
 
+// The path below which endpoints are by their names.
+inline constexpr std::string_view endpoint_prefix = "/f/";
+// Pages of the gateway at a host name that belongs to an endpoint.
+inline constexpr std::string_view own_prefix = "/.well-known/billow";
 // The header by which the gateway recognises its own asynchronous calls.
 inline constexpr char internal_header[] = "X-Billow-Internal";
 
@@ -210,6 +252,11 @@ struct GatewayOptions {
   double trace_sample = 1;
   std::string sample_to;
   std::function<Result<s3::Access>()> bucket_access;
+  std::vector<std::string> domains;
+  std::string certs_dir;
+  std::vector<std::string> trusted_proxies;
+  bool insecure_http = false;
+  AcmeOptions acme;
   std::uint32_t sample = 0;        // of the endpoints in `serve`, in thousandths
   std::vector<std::string> serve;  // NAME=HOST:PORT[,HOST:PORT]: fixed endpoints without a head
   bool listen_any_port_if_taken = false;

@@ -52,6 +52,7 @@ void Gateway::tick() {
         }
       }
     }
+    leave_waiting_endpoint(endpoint, now);
     for (ReplicaKey key : endpoint->due_checks(now))
       check_health(endpoint, key);
     for (ReplicaKey key : endpoint->due_live_checks(now))

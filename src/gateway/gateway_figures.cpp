@@ -23,9 +23,11 @@ void Gateway::save_figures() {
 
 Figures Gateway::figures() const {
   Figures out;
-  for (const auto& address : proxy_->bound_addresses())
-    out.addresses.push_back((options_.proxy.tls.cert_path.empty() ? "http://" : "https://") +
-                            address);
+  for (const auto& address : proxy_->bound_addresses()) {
+    const auto parsed = net::parse_address(address);
+    const bool plain = plain_everywhere_ || (own_certificate_ && parsed && parsed->is_loopback());
+    out.addresses.push_back((plain ? "http://" : "https://") + address);
+  }
   for (const auto& [name, endpoint] : endpoints_) {
     out.endpoints.push_back(endpoint->figures());
     if (endpoint->policy().sample > 0 && !samples_)
@@ -63,11 +65,15 @@ void Gateway::tell_changes() {
 // ---- the gateway's own pages
 
 void Gateway::own_page(const std::shared_ptr<Front>& front) {
-  const std::string_view path = front->path();
+  std::string_view path = front->path();
+  if (path.starts_with(own_prefix))
+    path.remove_prefix(own_prefix.size());
   if (path == "/healthz")
     return front->respond(net::Response::json(200, R"({"ok":true})"));
   if (path.starts_with("/calls/"))
     return calls_->page(front, path.substr(7));
+  if (path == "/webhook-key")
+    return front->respond(net::Response::json(200, calls_->webhook_key().dump()));
   if (path == "/metrics" && front->local_user())
     return front->respond({200, {{"Content-Type", "text/plain; version=0.0.4"}}, metrics()});
   front->refuse(net::problem(404, "endpoints are at /f/NAME/…", "see `billow endpoints`",

@@ -2,6 +2,7 @@
 #include <array>
 
 #include "base/text.h"
+#include "gateway/grpc.h"
 #include "gateway/peers.h"
 #include "gateway/proxy.h"
 
@@ -87,16 +88,6 @@ void add_length(Fields& out, std::uint64_t bytes) {
   out.add("Content-Length", digits);
 }
 
-std::string_view address_of(std::string_view peer) {
-  const auto colon = peer.rfind(':');
-  if (colon == peer.npos)
-    return peer;
-  peer = peer.substr(0, colon);
-  if (peer.starts_with('[') && peer.ends_with(']'))
-    peer = peer.substr(1, peer.size() - 2);
-  return peer;
-}
-
 template <class Fields>
 void append_cors(Fields& out, const Front& front) {
   if (front.ticket.allow_origin.empty())
@@ -125,6 +116,8 @@ bool is_for_gateway(std::string_view name, std::string_view value, const Ticket&
   if (!ticket.strip_header.empty() && equal_nocase(name, ticket.strip_header))
     return true;
   // A key of some endpoint, even if this one asks for none.
+  if (!ticket.named.empty() && equal_nocase(name, grpc_endpoint_header))
+    return true;
   return (ticket.strip_credentials || value.find(endpoint_key_prefix) != value.npos) &&
          (equal_nocase(name, "Authorization") || equal_nocase(name, "X-Api-Key"));
 }
@@ -195,10 +188,13 @@ void add_client_fields(Fields& out, const Front& front) {
         front.ticket.from_peer ? head.headers.get(name) : std::string_view();
     out.add(name, by_peer.empty() ? own : by_peer);
   };
-  told("X-Forwarded-For", address_of(front.peer()));
-  told("X-Forwarded-Proto", front.tls() ? "https" : "http");
-  if (front.ticket.upstream && !front.ticket.upstream->peer_key.empty())
+  told("X-Forwarded-For", address_of_peer(front.peer()));
+  told("X-Forwarded-Proto", front.https() ? "https" : "http");
+  if (front.ticket.upstream && !front.ticket.upstream->peer_key.empty()) {
     out.add(peer_header, front.ticket.upstream->peer_key);
+    if (!front.ticket.named.empty())
+      out.add(grpc_endpoint_header, front.ticket.named);
+  }
   if (const auto host = head.headers.get("Host"); !host.empty())
     out.add("X-Forwarded-Host", host);
   const std::string_view prefix = std::string_view(head.target).substr(0, hidden_bytes(front));

@@ -31,7 +31,8 @@ class StreamFront final : public Front {
   bool congested() override;
 
  protected:
-  std::optional<unsigned> client_owner() const override;
+  int client_fd() const override;
+  FarEnd& far_end() const override;
   bool client_lost(SteadyTime now) override;
   void pause_client() override;
   void resume_client() override;
@@ -81,7 +82,7 @@ class Http2Front final : public net::StreamOwner,
   net::Stream& stream() { return *stream_; }
   const std::string& peer() const { return peer_; }
   std::optional<unsigned> unix_uid() const { return unix_uid_; }
-  std::optional<unsigned> owner() { return owner_.of(stream_->fd()); }
+  FarEnd& far_end() { return far_end_; }
   void wrote();       // the session has something to send
   void ended(Id id);  // its request is over; what was written is still sent
 
@@ -111,7 +112,7 @@ class Http2Front final : public net::StreamOwner,
   net::Http2Session session_;
   std::string peer_;
   std::optional<unsigned> unix_uid_;
-  PeerOwner owner_;
+  FarEnd far_end_;
   std::unordered_map<Id, std::shared_ptr<StreamFront>> requests_;
   SteadyTime deadline_;  // while there is no request
   SteadyTime head_since_, progress_at_;

@@ -97,19 +97,26 @@ std::vector<KeyUse> Keys::report() const {
 
 std::optional<net::Response> Gateway::count_key(Front& front, const LiveEndpoint& endpoint) {
   Ticket& ticket = front.ticket;
-  const KeyRow* key = endpoint.key_named(ticket.key);
+  // A key of another endpoint of the same model counts there, where its limits are.
+  const auto owner = find(ticket.key_endpoint.empty() ? endpoint.name() : ticket.key_endpoint);
+  const KeyRow* key = owner ? owner->key_named(ticket.key) : nullptr;
   if (!key)
     return std::nullopt;
-  const auto no = keys_.meter(endpoint.name(), key->name)
-                      .begin(key->limits, endpoint.policy().prices, key->elsewhere,
-                             system_clock().wall(), ticket.reserved);
+  // Reserved is the highest price of those that may serve it.
+  EndpointPrices prices = endpoint.policy().prices;
+  for (const std::string& name : ticket.others)
+    if (const auto other = find(name))
+      prices.request = std::max(prices.request, other->policy().prices.request);
+  const auto no =
+      keys_.meter(owner->name(), key->name)
+          .begin(key->limits, prices, key->elsewhere, system_clock().wall(), ticket.reserved);
   if (!no) {
     ticket.metered = true;
     return std::nullopt;
   }
   const auto wait_s = std::max<std::int64_t>(1, (no->wait.ns + 999'999'999) / 1'000'000'000);
   const std::string message = fmt::format("key \"{}\" of endpoint {} has reached its limit of {}",
-                                          key->name, endpoint.name(), limit_text(no->limit));
+                                          key->name, owner->name(), limit_text(no->limit));
   auto answer = front.path().starts_with("/v1/")
                     ? api_error(429, "rate_limit_exceeded", message)
                     : net::problem(429, message,
@@ -129,7 +136,8 @@ void Gateway::charge_key(const LiveEndpoint& endpoint,
     return;
   const bool served =
       ticket.first_byte.ns != 0 && end != End::replica_failed && ticket.status < 500;
-  ticket.charge = keys_.meter(endpoint.name(), ticket.key)
+  const std::string& owner = ticket.key_endpoint.empty() ? endpoint.name() : ticket.key_endpoint;
+  ticket.charge = keys_.meter(owner, ticket.key)
                       .end(ticket.reserved, endpoint.policy().prices,
                            {.charged = served || ticket.status == 202,
                             .tokens_in = usage.in,

@@ -19,7 +19,7 @@ class MirrorFront final : public Front {
   bool congested() override { return false; }
 
  protected:
-  std::optional<unsigned> client_owner() const override { return std::nullopt; }
+  int client_fd() const override { return -1; }
   bool client_lost(SteadyTime) override { return false; }
   void pause_client() override {}
   void resume_client() override {}

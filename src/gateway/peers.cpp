@@ -65,7 +65,8 @@ Status Peers::secure(Peer& peer, const std::string& pin, net::Loop& loop) {
                             peer.row.address),
                 "start it with --data DIR");
   }
-  const net::TlsClientOptions tls{.ca_path = {}, .pinned_fingerprint = pin};
+  net::TlsClientOptions tls{.ca_path = {}, .pinned_fingerprint = pin};
+  tls.server_name = gateway_name;
   peer.upstream->tls = BILLOW_TRY(net::TlsContext::client(tls));
   peer.client = BILLOW_TRY(net::HttpClient::create(loop, {.tls = tls}));
   return {};

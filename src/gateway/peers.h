@@ -22,6 +22,10 @@ namespace billow::gateway {
 // again.
 inline constexpr char peer_header[] = "X-Billow-Peer";
 
+// The name that gateways ask each other for, so that host names with other certificates do not
+// matter.
+inline constexpr std::string_view gateway_name = "gateway.billow";
+
 class Peers {
  public:
   Peers(net::Loop& loop, net::HttpClient& client) : loop_(loop), client_(client) {}

@@ -22,6 +22,7 @@
 
 #include "base/limits.h"
 #include "gateway/hand_over.h"
+#include "gateway/pure/forwarded.h"
 #include "gateway/pure/key_meter.h"
 #include "gateway/pure/router.h"
 #include "gateway/pure/sample.h"
@@ -74,11 +75,18 @@ struct Ticket {
   TraceContext trace;
   std::shared_ptr<Sample> sample;  // null: it is not kept
   std::string key;                 // the name of the caller's key; empty: without one
+  std::string key_endpoint;        // the endpoint whose key it is; empty: the one that serves
+  // Endpoints that may serve it if this one cannot (a model's others and fallbacks).
+  std::vector<std::string> others;
+  bool by_host = false;            // a host name has chosen the endpoint
+  std::string named;               // for another gateway: the endpoint, if the path does not say
+  std::size_t body_bytes_max = 0;  // 0: no limit
   bool metered = false;            // it counts for that key until it ends
   KeyMeter::Reserved reserved;
   NanoUsd charge;              // what it has cost the key
   bool failed_inside = false;  // gRPC: the status of an answer that HTTP calls good
   std::uint32_t tries = 0;
+  std::uint32_t lost = 0;                     // replicas that failed after they had got it
   std::shared_ptr<Upstream> upstream;         // while one serves it
   SteadyTime arrived, given, first_byte;      // given: to a replica
   std::uint64_t bytes_in = 0, bytes_out = 0;  // of the bodies
@@ -100,26 +108,36 @@ class ProxyHost {
   virtual bool failed(const std::shared_ptr<Front>& front,
                       const Failure& failure,
                       const std::string& why) = 0;
+  // The replica refused the request by its answer's status, and other endpoints may serve it
+  // (Ticket::others). Call give() or refuse().
+  virtual void turned_down(const std::shared_ptr<Front>& /*front*/, int /*status*/) {}
   // The request has ended in some way: its slot is free. Called once for every arrival.
   virtual void over(Front& front, End end) = 0;
   virtual std::string next_request_id() = 0;
 };
 
-// The user at the other end of a connection within this machine. The kernel is asked until it
-// knows: a socket belongs to whoever created it, for as long as it is open.
-class PeerOwner {
+// What the kernel knows of the other end of a connection. It is asked once: a socket belongs to
+// whoever created it, for as long as it is open.
+class FarEnd {
  public:
-  std::optional<unsigned> of(int fd);
+  // The user, if it is a process of this machine. `peer`: whom the gateway takes for the client.
+  std::optional<unsigned> user(int fd, const std::string& peer);
+  bool is_here(int fd);  // the connection does not leave this machine
 
  private:
-  std::optional<unsigned> uid_;
+  std::optional<std::optional<unsigned>> user_;
+  std::optional<bool> is_here_;
 };
 
 // A client's request, and its HTTP/1.1 connection. A request over HTTP/2 (StreamFront) overrides
 // how the client is read and written; the rest is the same.
 class Front : public net::StreamOwner, public std::enable_shared_from_this<Front> {
  public:
-  Front(Proxy& proxy, net::Transport transport, std::shared_ptr<net::Admission::Place> place);
+  // `peer`: the client as a trusted proxy has named it; empty: the other end of the connection.
+  Front(Proxy& proxy,
+        net::Transport transport,
+        std::shared_ptr<net::Admission::Place> place,
+        std::string peer);
   ~Front() override;
   void start() { stream_->start(); }
   void close();
@@ -132,12 +150,15 @@ class Front : public net::StreamOwner, public std::enable_shared_from_this<Front
   // ---- for the host
   const net::HttpParser::Head& head() const { return head_; }
   std::string_view path() const;  // of the target, without its query
-  const std::string& peer() const { return peer_; }
+  // Where the request comes from, "ADDRESS:PORT". If only a trusted proxy knows, the port is 0.
+  const std::string& peer() const { return client_.empty() ? peer_ : client_; }
   const std::string& request_id() const { return request_id_; }
   // The user on this machine who calls. None: the client is elsewhere, or a proxy passes its call
   // on, so that nobody can tell.
   std::optional<unsigned> local_user() const;
   virtual bool tls() const { return stream_ && stream_->tls(); }
+  bool https() const { return tls() || https_; }  // as the client sees it
+  bool on_this_machine() const;                   // the connection does not leave it
   bool active() const { return state_ == State::waiting || state_ == State::serving; }
   Ticket ticket;
   void give(const std::shared_ptr<Upstream>& upstream);
@@ -184,10 +205,12 @@ class Front : public net::StreamOwner, public std::enable_shared_from_this<Front
   Front(Proxy& proxy, std::string peer, std::optional<unsigned> unix_uid);
   void begin_request();  // head_ and body_complete_ are set
   void begin_copy(const Front& of, std::string body);
+  void find_client();
   void forward_body(std::string_view data);
   void bad_request(int status, std::string_view detail);
   // How the client is read and written.
-  virtual std::optional<unsigned> client_owner() const { return owner_.of(stream_->fd()); }
+  virtual int client_fd() const { return stream_->fd(); }
+  virtual FarEnd& far_end() const { return far_end_; }
   virtual bool client_lost(SteadyTime now);
   virtual void pause_client() { stream_->pause_reading(); }
   virtual void resume_client() { stream_->resume_reading(); }
@@ -235,8 +258,10 @@ class Front : public net::StreamOwner, public std::enable_shared_from_this<Front
   bool processing_ = false;
   bool fresh_ = true;  // nothing has been parsed: the client may still choose HTTP/2
   std::string peer_;
+  std::string client_;  // of this request, by the word of a trusted proxy; empty: peer_
+  bool https_ = false;  // the same
   std::optional<unsigned> unix_uid_;
-  mutable PeerOwner owner_;
+  mutable FarEnd far_end_;
   std::string request_id_;
 
   std::string kept_body_;  // the body so far, while it may have to be sent again
@@ -304,10 +329,10 @@ class Proxy {
   struct Options {
     std::vector<std::string> listen;
     std::vector<HandedListener> handed;  // used instead of new ones
+    // A client that begins with a TLS handshake is served with this certificate. Others are served
+    // on the same port; whether they get more than a redirect is the host's decision.
     net::TlsServerOptions tls;
-    // For listeners without TLS: a client that begins with a TLS handshake (other gateways do) is
-    // served with this certificate on the same port.
-    net::TlsServerOptions also_tls;
+    Networks trusted;  // proxies whose word about their clients counts
     std::size_t connections_max = limits::http_connections_max;
     Duration idle_timeout = limits::http_idle_timeout;
     Duration header_timeout = limits::http_header_timeout;
@@ -356,21 +381,26 @@ class Proxy {
   Status listen();
   void accept_some(Listening& listening);
   using Place = std::shared_ptr<net::Admission::Place>;
-  void sort_out(Fd fd, Place place);
-  bool sort(Fd& fd, const Place& place);
-  void serve(Fd fd, const std::shared_ptr<net::TlsContext>& tls, const Place& place);
+  struct Accepted {
+    Fd fd;
+    Place place;
+    std::string peer = {};  // as a trusted proxy has named it
+  };
+  void sort_out(Accepted accepted);
+  bool sort(Accepted& accepted);
+  bool take_proxy_header(Accepted& accepted);
+  void serve(Accepted accepted, const std::shared_ptr<net::TlsContext>& tls);
   void sweep();
 
   net::Loop& loop_;
   Options options_;
   ProxyHost& host_;
   std::shared_ptr<net::Admission> admission_;
-  std::shared_ptr<net::TlsContext> tls_, also_tls_;
+  std::shared_ptr<net::TlsContext> tls_;
   struct Undecided {
-    Fd fd;
+    Accepted accepted;
     SteadyTime since;
     net::Watch watch;
-    Place place;
   };
   // Connections without any data yet: whether they use TLS is unknown.
   std::map<int, Undecided> undecided_;
@@ -414,6 +444,7 @@ void write_whole_head(std::string& out,
                       std::string_view date,
                       bool keep_alive);
 bool repeatable_method(std::string_view method);
+net::Response body_too_large(const Front& front);
 // Adds the header fields that may be kept.
 void sample_fields(Sample::Side& side, const net::Headers& headers);
 // The line before a chunk of this size.

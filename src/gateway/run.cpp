@@ -229,6 +229,11 @@ Result<std::unique_ptr<Gateway>> open_gateway(net::Loop& loop,
   made.trace_sample = options.otlp.empty() ? 0 : options.trace_sample;
   made.sample_to = options.sample_to;
   made.bucket_access = options.bucket_access;
+  made.domains = options.domains;
+  made.certs_dir = options.certs_dir;
+  made.insecure_http = options.insecure_http;
+  made.acme = options.acme;
+  made.proxy.trusted = BILLOW_TRY(Networks::parse(options.trusted_proxies));
   auto opened = Gateway::create(loop, made);
   if (opened || opened.error().code != Code::conflict || !options.listen_any_port_if_taken)
     return opened;

@@ -156,11 +156,13 @@ struct Table {
   std::vector<EndpointRow> endpoints;
   std::vector<WaitingCall> waiting;  // to be executed by this gateway: the oldest of each endpoint
   std::vector<PeerRow> peers;
+  FrontDoorImage door;
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("endpoints", s.endpoints);
     v("waiting", s.waiting);
     v("peers", s.peers);
+    v("door", s.door);
   }
 };
 // The answer to a numbered message: it is durable, or an error.

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "core/control/decide/front_door.h"
 #include "core/control/decide/releases.h"
 #include "core/control/money.h"
 #include "core/model/call_limits.h"
@@ -284,6 +285,7 @@ gateway::ReplicaRow Gateways::replica_row(const Job& job) const {
 std::string Gateways::table(const Link& link) const {
   const control::State& state = options_.engine().state();
   gateway::Table table;
+  table.door = control::image_of(state.front_door);
   for (const auto& other : links_)
     if (other.get() != &link && other->socket->open() && !other->peer_address.empty())
       table.peers.push_back({other->region, other->peer_address, other->peer_key});

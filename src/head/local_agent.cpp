@@ -136,6 +136,7 @@ Result<int> ensure_local_gateway(const LocalGatewayOptions& options) {
     request.argv.insert(request.argv.end(), {"--trace-sample", options.trace_sample});
   if (!options.sample_to.empty())
     request.argv.insert(request.argv.end(), {"--sample-to", options.sample_to});
+  request.argv.insert(request.argv.end(), options.arguments.begin(), options.arguments.end());
   // How the running one was started. One without such a file knows of no successors.
   const std::string started = options.data_dir + "/gateway.started";
   const std::string how = std::string(BILLOW_VERSION) + "\n" + join(request.argv, "\n");

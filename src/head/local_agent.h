@@ -36,6 +36,7 @@ struct LocalGatewayOptions {
   std::vector<std::string> webhook_hosts;
   std::string user;  // empty: billow-gateway if this machine has it, else nobody
   std::string otlp = {}, trace_sample = {}, sample_to = {};
+  std::vector<std::string> arguments = {};  // more of its options
 };
 // One that runs and was started by another version, or with other options, is replaced: its
 // successor takes over its connections.

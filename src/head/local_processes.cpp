@@ -35,9 +35,9 @@ void LocalProcesses::watch_gateway() {
   if (skips(gateway_looks_to_skip_) || (gateway_looked_at_ && local_gateway_alive(head.data_dir)))
     return;
   gateway_looked_at_ = true;
-  const auto started =
-      ensure_local_gateway({head.data_dir, head.gateway_listen, region(), head.webhook_hosts,
-                            head.gateway_user, head.otlp, head.trace_sample, head.sample_to});
+  const auto started = ensure_local_gateway(
+      {head.data_dir, head.gateway_listen, region(), head.webhook_hosts, head.gateway_user,
+       head.otlp, head.trace_sample, head.sample_to, head.gateway_arguments});
   if (!started)
     log_error("{}", started.error().message);
   else if (*started)

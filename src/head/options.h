@@ -47,9 +47,11 @@ struct HeadOptions {
   Duration backup_every = hours(24);
   std::uint32_t backups_kept = 7;
 
-  bool local_gateway = true;                  // started when the first endpoint is deployed
-  std::vector<std::string> gateway_listen;    // empty: 127.0.0.1:7071, or any port if it is taken
-  std::vector<std::string> webhook_hosts;     // private hosts that webhooks may call
+  bool local_gateway = true;                // started when the first endpoint is deployed
+  std::vector<std::string> gateway_listen;  // empty: 127.0.0.1:7071, or any port if it is taken
+  std::vector<std::string> webhook_hosts;   // private hosts that webhooks may call
+  std::vector<std::string>
+      gateway_arguments;                      // more options of the local gateway, as it takes them
   std::string gateway_user;                   // its account, if the head is root
   std::string otlp, trace_sample, sample_to;  // options of the local gateway; empty: not given
 

@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "base/crypto.h"
+#include "base/text.h"
 #include "net/address.h"
 
 namespace billow::net {
@@ -178,6 +179,52 @@ Result<KeyAndRequest> request_cert(const std::string& name) {
     return broken("write a certificate request");
   return KeyAndRequest{BILLOW_TRY(bio_text(key_bio.get())),
                        BILLOW_TRY(bio_text(request_bio.get()))};
+}
+
+Result<KeyAndRequest> request_server_cert(const std::vector<std::string>& names) {
+  const Key key(::EVP_EC_gen("P-256"));
+  const CertRequestText request(::X509_REQ_new());
+  if (!key || !request || names.empty())
+    return broken("create a key");
+  std::string all;
+  for (const std::string& name : names)
+    all += (all.empty() ? "DNS:" : ",DNS:") + name;
+  const Extension extension(
+      ::X509V3_EXT_conf_nid(nullptr, nullptr, NID_subject_alt_name, all.c_str()));
+  STACK_OF(X509_EXTENSION)* extensions = sk_X509_EXTENSION_new_null();
+  const bool made = extension && extensions &&
+                    sk_X509_EXTENSION_push(extensions, extension.get()) > 0 &&
+                    ::X509_REQ_add_extensions(request.get(), extensions) == 1 &&
+                    ::X509_REQ_set_pubkey(request.get(), key.get()) == 1 &&
+                    ::X509_REQ_sign(request.get(), key.get(), ::EVP_sha256()) > 0;
+  sk_X509_EXTENSION_free(extensions);
+  Bio key_bio(::BIO_new(::BIO_s_mem())), request_bio(::BIO_new(::BIO_s_mem()));
+  if (!made ||
+      ::PEM_write_bio_PrivateKey(key_bio.get(), key.get(), nullptr, nullptr, 0, nullptr, nullptr) !=
+          1 ||
+      ::PEM_write_bio_X509_REQ(request_bio.get(), request.get()) != 1)
+    return broken("make a certificate request");
+  return KeyAndRequest{BILLOW_TRY(bio_text(key_bio.get())),
+                       BILLOW_TRY(bio_text(request_bio.get()))};
+}
+
+Result<std::vector<std::string>> cert_names(const std::string& cert_pem) {
+  const Cert cert = BILLOW_TRY(read_cert(cert_pem));
+  std::vector<std::string> out;
+  auto* names = static_cast<GENERAL_NAMES*>(
+      ::X509_get_ext_d2i(cert.get(), NID_subject_alt_name, nullptr, nullptr));
+  for (int i = 0; i < sk_GENERAL_NAME_num(names); ++i) {
+    const GENERAL_NAME* name = sk_GENERAL_NAME_value(names, i);
+    if (name->type != GEN_DNS)
+      continue;
+    const std::string text(reinterpret_cast<const char*>(::ASN1_STRING_get0_data(name->d.dNSName)),
+                           static_cast<std::size_t>(::ASN1_STRING_length(name->d.dNSName)));
+    // A name with a zero byte in it could pass for another one.
+    if (!text.empty() && text.find('\0') == std::string::npos)
+      out.push_back(lower(text));
+  }
+  ::GENERAL_NAMES_free(names);
+  return out;
 }
 
 Result<std::string> certify_client(const CertAndKey& authority,

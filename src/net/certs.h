@@ -30,6 +30,8 @@ struct KeyAndRequest {
   std::string request_pem;
 };
 Result<KeyAndRequest> request_cert(const std::string& name);
+// The same for a server with these DNS names (at least one), as public authorities want it.
+Result<KeyAndRequest> request_server_cert(const std::vector<std::string>& names);
 
 // A certificate for a client whose request proves that it has the key. Of the request only the key
 // counts; the names are the authority's choice.
@@ -48,6 +50,9 @@ struct CertDates {
 Result<CertDates> cert_dates(const std::string& cert_pem);
 // How long before it is made a certificate begins to be valid: clocks of joining nodes may be slow.
 inline constexpr Duration cert_backdated = hours(1);
+
+// The DNS names that the first certificate of a PEM text is for, in lower case.
+Result<std::vector<std::string>> cert_names(const std::string& cert_pem);
 
 // SHA-256 over the first certificate of a PEM text, 64 hexadecimal digits.
 Result<std::string> cert_fingerprint(const std::string& cert_pem);

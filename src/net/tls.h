@@ -2,8 +2,10 @@
 // client.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "base/result.h"
 
@@ -12,10 +14,15 @@ struct ssl_st;
 
 namespace billow::net {
 
+class TlsContext;
+
 struct TlsServerOptions {
   std::string cert_path;  // PEM, the leaf first, then its chain
   std::string key_path;
   bool http2 = false;  // clients may choose HTTP/2 (ALPN)
+  // The context with the certificate for the name that a client asks for (SNI, in lower case;
+  // empty: for none). Null: this one.
+  std::function<std::shared_ptr<TlsContext>(std::string_view name)> by_name = {};
 };
 
 struct TlsClientOptions {
@@ -44,6 +51,7 @@ class TlsContext {
   bool is_server_;
   std::string pin_;          // lower-case hex, or empty
   std::string server_name_;  // instead of the host's; or empty
+  std::function<std::shared_ptr<TlsContext>(std::string_view name)> by_name_;
 };
 
 }  // namespace billow::net

@@ -249,6 +249,15 @@ int choose_protocol(SSL*,
 // Verification against pins: either the leaf or an authority in the chain is pinned. In the second
 // case the chain, including the host name, is verified with that authority as the only trusted one.
 struct TlsVerify {
+  // The connection holds what it needs of the chosen context, which may be replaced meanwhile.
+  static int choose_by_name(SSL* ssl, int*, void* argument) {
+    const auto* context = static_cast<const TlsContext*>(argument);
+    const char* name = ::SSL_get_servername(ssl, TLSEXT_NAMETYPE_host_name);
+    if (const auto chosen = context->by_name_(lower(name ? name : "")))
+      ::SSL_set_SSL_CTX(ssl, chosen->context_);
+    return SSL_TLSEXT_ERR_OK;
+  }
+
   static bool is_pinned(const std::string& pins, X509* cert) {
     const std::string fingerprint = fingerprint_of(cert);
     for (const std::string& pin : split(pins, ','))
@@ -344,6 +353,11 @@ Result<std::shared_ptr<TlsContext>> TlsContext::server(const TlsServerOptions& o
                 "it must be a readable PEM file and match the certificate");
   if (options.http2)
     ::SSL_CTX_set_alpn_select_cb(out->context_, choose_protocol, nullptr);
+  if (options.by_name) {
+    out->by_name_ = options.by_name;
+    ::SSL_CTX_set_tlsext_servername_callback(out->context_, TlsVerify::choose_by_name);
+    ::SSL_CTX_set_tlsext_servername_arg(out->context_, out.get());
+  }
   return out;
 }
 

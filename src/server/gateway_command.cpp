@@ -9,6 +9,7 @@
 #include "gateway/gateway.h"
 #include "net/address.h"
 #include "pool/ec2/bucket_access.h"
+#include "server/front_door_options.h"
 #include "server/kept_on_node.h"
 
 namespace billow::client {
@@ -93,6 +94,8 @@ int cmd_gateway(const Parsed& parsed) {
       return report_usage(Error(part.error()).in("--trace-sample"));
     options.trace_sample = *part;
   }
+  if (const Status door = read_front_door(parsed, options); !door)
+    return report_usage(door.error());
   options.sample_to = parsed.get("sample-to");
   options.bucket_access = bucket_access;
   if (parsed.has("sample")) {
@@ -125,7 +128,7 @@ void add_gateway_commands(CommandTable& table) {
                    .summary = "serve endpoints (`billow up` starts a gateway itself)",
                    .example = "billow gateway --serve hello=127.0.0.1:8000 --listen 127.0.0.1:7071",
                    .run = cmd_gateway,
-                   .options = {gateway_options},
+                   .options = {gateway_options, front_door_options},
                    .group = "endpoints",
                    .talks_to_head = false,
                    .prints_json = false});

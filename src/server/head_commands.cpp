@@ -26,6 +26,7 @@
 #include "process/spawn.h"
 #include "s3/objects.h"
 #include "server/down_command.h"
+#include "server/front_door_options.h"
 #include "server/kept_on_node.h"
 #include "server/run_head.h"
 #include "server/up_checks.h"
@@ -78,6 +79,10 @@ constexpr OptionSpec up_options[] = {
      true},
     {"gateway", 0, "ADDR", "address to serve endpoints at (default 127.0.0.1:7071; repeatable)",
      true},
+    {"gateway-cert", 0, "FILE",
+     "certificate that endpoints are served with (PEM; default: self-signed)", false,
+     Completes::file},
+    {"gateway-key", 0, "FILE", "key of that certificate (PEM)", false, Completes::file},
     {"gateway-user", 0, "NAME",
      "account of the gateway if the head is root (default: billow-gateway, else nobody)"},
     {"webhook-host", 0, "HOST",
@@ -271,6 +276,7 @@ Status set_certificate_life(const Parsed& parsed, head::HeadOptions& options) {
 
 // Where metrics and mails go. A wrong address is an error before anything is started.
 Status set_collectors(const Parsed& parsed, head::HeadOptions& options) {
+  options.gateway_arguments = BILLOW_TRY(front_door_arguments(parsed));
   options.sample_to = parsed.get("sample-to");
   if (!options.sample_to.empty())
     if (const auto place = s3::parse_place(options.sample_to); !place || !place->s3)
@@ -533,7 +539,7 @@ void add_head_commands(CommandTable& table) {
                   "Commands on this machine find it there; a small file in ~/.local/state/billow "
                   "records where the directory is. If several\nof your heads run on one machine, "
                   "choose one with --data or BILLOW_DATA.",
-       .options = {up_options},
+       .options = {up_options, front_door_options},
        .group = "head",
        .talks_to_head = false,
        .prints_json = false});

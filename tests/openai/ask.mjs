@@ -7,6 +7,7 @@ const messages = [{ role: 'user', content: 'hello' }]
 
 const models = []
 for await (const one of client.models.list()) models.push(one.id)
+const retrieved = (await client.models.retrieve(model)).id
 const whole = await client.chat.completions.create({ model, messages })
 const words = []
 for await (const part of await client.chat.completions.create({ model, messages, stream: true }))
@@ -15,5 +16,5 @@ const missing = await client.chat.completions
   .create({ model: 'nosuch', messages })
   .then(() => null, (error) => ({ status: error.status, code: error.code }))
 console.log(
-  JSON.stringify({ models, content: whole.choices[0].message.content, usage: whole.usage, words, missing })
+  JSON.stringify({ models, retrieved, content: whole.choices[0].message.content, usage: whole.usage, words, missing })
 )

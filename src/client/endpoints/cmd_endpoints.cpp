@@ -428,6 +428,7 @@ void add_endpoint_commands(CommandTable& table) {
   constexpr const char* group = "endpoints";
   add_deploy_commands(table);
   add_release_commands(table);
+  add_front_door_commands(table);
   table.push_back({.name = "endpoints",
                    .summary = "list endpoints with their addresses and traffic",
                    .example = "billow endpoints\nbillow endpoints hello",

@@ -83,6 +83,12 @@ struct Applier {
   void operator()(const CallEnded& e);
   void operator()(const CallsForgotten& e);
 
+  // ---- the front door (decide/front_door.cpp)
+  void close_front_door(const std::string& endpoint);  // what leads to an endpoint that is deleted
+  void operator()(const ModelRouteSet& e);
+  void operator()(const DomainSet& e);
+  void operator()(const RequestLimitsSet& e);
+
   // ---- named things of projects (catalogue.cpp)
   void operator()(const SecretSet& e);
   void operator()(const SecretRemoved& e);

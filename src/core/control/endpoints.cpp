@@ -406,6 +406,7 @@ void Applier::operator()(const EndpointDeleted& d) {
   while (!e.revisions.empty())
     drop_revision(e, 0);
   state.endpoints.erase(d.endpoint);
+  close_front_door(d.endpoint);
 }
 
 void Applier::replica_ended(const Job& j) {

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "core/control/applier.h"
+#include "core/control/decide/front_door.h"
 #include "core/control/decide/notices.h"
 #include "core/control/elastic.h"
 #include "core/control/quotas.h"
@@ -106,6 +107,7 @@ struct StateImage {
       typical;  // the typical workload, as learned by the scheduler's placement
   std::int64_t learned_starts = 0, learned_next_at = 0;
   NoticeImage notices;
+  FrontDoorImage front_door;
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("seq", s.seq);
@@ -146,6 +148,7 @@ struct StateImage {
     v("roles", s.roles);
     v("key_uses", s.key_uses);
     v("notices", s.notices);
+    v("front_door", s.front_door);
   }
 };
 
@@ -407,6 +410,7 @@ std::string image(const State& state) {
   out.learned_starts = learned.starts;
   out.learned_next_at = learned.next_at;
   out.notices = image_of(state.notices);
+  out.front_door = image_of(state.front_door);
   return wire::to_json_text(out, wire::Omit::zeros);
 }
 
@@ -439,6 +443,7 @@ Result<State> restore(std::string_view text) {
   rebuild_derived(state, in.usage, placed);
   state.index.set_learned(learned_of(in));
   state.notices = restore_notices(std::move(in.notices));
+  state.front_door = restore_front_door(std::move(in.front_door));
   return state;
 }
 

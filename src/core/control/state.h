@@ -132,6 +132,7 @@ struct State {
   std::map<std::string, CustomRole> roles;  // made by admins
   Money money;
   NoticeBook notices;
+  FrontDoor front_door;
 
   // Derived: rebuilt from the above by `rebuild_derived`, kept up to date by `apply`.
   sched::SchedIndex index;

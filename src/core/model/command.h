@@ -510,7 +510,10 @@ struct CommandKinds : Kinds<StartHead,
                             RemoveNoticeTarget,
                             NoticeTick,
                             RecordNoticesSent,
-                            LabelJobs> {};
+                            LabelJobs,
+                            SetModelRoute,
+                            SetDomain,
+                            SetRequestLimits> {};
 using Command = OneOf<CommandKinds>;
 
 }  // namespace billow

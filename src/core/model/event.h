@@ -13,6 +13,7 @@
 #include "core/model/event_jobs.h"
 #include "core/model/event_money.h"
 #include "core/model/event_pools.h"
+#include "core/model/front_door.h"
 #include "core/model/job.h"
 #include "core/model/node.h"
 #include "core/model/notice.h"
@@ -561,7 +562,10 @@ struct EventKinds : Kinds<HeadStarted,
                           NoticeTargetRemoved,
                           NoticeQueued,
                           NoticesSent,
-                          JobsLabelled> {};
+                          JobsLabelled,
+                          ModelRouteSet,
+                          DomainSet,
+                          RequestLimitsSet> {};
 using EventBody = OneOf<EventKinds>;
 
 struct Event {

@@ -278,7 +278,9 @@ int Router::retry_after_s(Duration service_time) const {
 bool may_retry(const Failure& f) {
   if (f.answer_began || !f.body_kept || f.tries >= limits::gateway_tries_max)
     return false;
-  return !f.sent_anything || f.repeatable_method || f.has_idempotency_key;
+  if (!f.sent_anything)
+    return true;
+  return f.lost <= 1 && (f.repeatable_method || f.has_idempotency_key);
 }
 
 }  // namespace billow::gateway

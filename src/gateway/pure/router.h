@@ -161,6 +161,9 @@ struct Failure {
   bool has_idempotency_key = false;
   bool body_kept = true;  // the body, or all of it so far, is still available
   std::uint32_t tries = 1;
+  // Replicas that failed after they had got it. A request that makes its replica fail takes two of
+  // them, not all.
+  std::uint32_t lost = 0;
 };
 bool may_retry(const Failure& failure);
 

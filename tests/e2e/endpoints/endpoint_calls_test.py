@@ -22,6 +22,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("Set-Cookie", "billow_session=stolen; Path=/")
         self.send_header("Set-Cookie", "=billow_session=stolen; Path=/")
         self.send_header("Set-Cookie", "theme=dark; Path=/")
+        if self.path == "/two":
+            self.send_header("Set-Cookie", "lang=en; Expires=Wed, 21 Oct 2099 07:28:00 GMT")
+            self.send_header("Vary", "A")
+            self.send_header("Vary", "B")
         self.send_header("X-Odd", "caf\\xe9")
         self.send_header("Content-Length", str(len(out)))
         self.end_headers()
@@ -201,6 +205,24 @@ class Cookies(CallsTest):
             self.later("echo", "/", b"", {"Cookie": "billow_session=bw_secret"})[1]["location"]
         )[2]
         self.assertNotIn(b"bw_secret", body)
+
+    def test_an_asynchronous_answer_keeps_all_its_cookies(self):
+        self.echo("echo", "--access", "open")
+        self.again("echo")
+        url = self.later("echo", "/two", b"")[1]["location"]
+        self.result(url)
+        host, port = self.gateway()
+        connection = http.client.HTTPConnection(host, port, timeout=30)
+        self.addCleanup(connection.close)
+        connection.request("GET", url)
+        headers = connection.getresponse().headers
+        self.assertEqual(
+            headers.get_all("Set-Cookie"),
+            ["theme=dark; Path=/", "lang=en; Expires=Wed, 21 Oct 2099 07:28:00 GMT"],
+        )
+        self.assertEqual(headers.get_all("Vary"), ["A, B"])
+        status, _, body = self.call("echo", "/", "PROPFIND", b"", {"Prefer": "respond-async"})
+        self.assertEqual(status, 405, body)
 
 
 class Webhooks(CallsTest):

@@ -1,5 +1,6 @@
 """Serverless endpoints with the real binaries: deploying, sleeping and waking, updates without a failed request, faults, keys, and
 asynchronous calls that survive whatever dies."""
+import base64
 import http.client
 import http.server
 import json
@@ -7,6 +8,7 @@ import os
 import re
 import signal
 import socket
+import subprocess
 import threading
 import time
 import unittest
@@ -584,11 +586,13 @@ class Faults(EndpointTest):
         self.assertEqual(set(ran), {f"k{i}" for i in range(16)})
 
     def test_the_end_of_a_call_is_told_to_its_webhook(self):
-        told = []
+        told, signed = [], []
 
         class Hook(http.server.BaseHTTPRequestHandler):
             def do_POST(self):
-                told.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                signed.append((self.headers, body))
+                told.append(json.loads(body))
                 self.send_response(
                     500 if len(told) == 1 else 200
                 )  # the first time it is not taken, and told again
@@ -607,6 +611,28 @@ class Faults(EndpointTest):
         self.assertEqual(
             {(t["status"], t["answer_status"], t["url"]) for t in told}, {("done", 200, url)}
         )
+        published = json.loads(self.call(None, "/webhook-key")[2])["public_key"]
+        for headers, body in signed:
+            text = f"{headers['Billow-Id']}.{headers['Billow-Timestamp']}.".encode() + body
+            kind, _, signature = headers["Billow-Signature"].partition("=")
+            self.assertEqual(kind, "ed25519")
+            self.assertTrue(self.is_signed(published, text, signature))
+            self.assertFalse(self.is_signed(published, text + b"x", signature))
+
+    def is_signed(self, public_key, text, signature):
+        decode = lambda value: base64.urlsafe_b64decode(value + "=" * (-len(value) % 4))
+        der = bytes.fromhex("302a300506032b6570032100") + decode(public_key)
+        for name, data in (("key.der", der), ("text", text), ("signature", decode(signature))):
+            with open(self.rig.file(name), "wb") as f:
+                f.write(data)
+        done = subprocess.run(
+            ["openssl", "pkeyutl", "-verify", "-pubin", "-keyform", "DER", "-rawin"]
+            + ["-inkey", self.rig.file("key.der"), "-in", self.rig.file("text")]
+            + ["-sigfile", self.rig.file("signature")],
+            capture_output=True,
+            check=False,
+        )
+        return done.returncode == 0
 
     def test_a_call_can_be_cancelled(self):
         self.deploy("app")
@@ -625,7 +651,8 @@ class Faults(EndpointTest):
         slow, quick = made("/slow=30"), made("/")
         poll(lambda: self.rig.json("calls", "listed", quick)["state"] == "done", "the answer", 60)
         self.assertEqual(
-            self.rig.ok("calls", "listed", quick).text, self.call("listed", "/", "POST", b"")[2].decode()
+            self.rig.ok("calls", "listed", quick).text,
+            self.call("listed", "/", "POST", b"")[2].decode(),
         )
         shown = self.rig.ok("calls", "listed").text
         self.assertRegex(shown, rf"(?m)^{slow} +waiting +- ")
@@ -635,7 +662,9 @@ class Faults(EndpointTest):
         refused = self.rig.cli("calls", "listed", slow)
         self.assertIn("is cancelled", refused.errors)
         self.assertEqual(refused.code, 1)
-        self.assertIn("has no call with this id", self.rig.cli("calls", "listed", "nonsense").errors)
+        self.assertIn(
+            "has no call with this id", self.rig.cli("calls", "listed", "nonsense").errors
+        )
 
 
 class UnderLoad(EndpointTest):

@@ -14,6 +14,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         auth = self.headers.get("Authorization")
+        if "DIES" in os.environ:
+            os._exit(1)
+        if "REFUSES" in os.environ:
+            self.send_response(503)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
         if body.get("stream"):
             self.send_response(200)
             self.send_header("Content-Type", "text/event-stream")
@@ -130,24 +137,28 @@ class Models(EndpointTest):
         if not os.path.isdir(os.path.join(folder, "node_modules/openai")):
             self.skipTest("the packages of tests/openai are not installed")
         host, port = self.gateway()
-        done = subprocess.run(
-            ["node", "ask.mjs", f"http://{host}:{port}/v1", self.keys["llama"], "llama"],
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertEqual(
-            json.loads(done.stdout),
-            {
-                "models": ["llama"],
-                "content": "hello from llama",
-                "usage": {"prompt_tokens": 5, "completion_tokens": 3},
-                "words": ["one", "two"],
-                "missing": {"status": 404, "code": "model_not_found"},
-            },
-        )
+        self.rig.ok("model", "set", "org/gpt-4o-mini", "--to", "llama")
+        self.addCleanup(self.rig.cli, "model", "rm", "org/gpt-4o-mini")
+        for model in ("llama", "org/gpt-4o-mini"):
+            done = subprocess.run(
+                ["node", "ask.mjs", f"http://{host}:{port}/v1", self.keys["llama"], model],
+                cwd=folder,
+                capture_output=True,
+                text=True,
+                timeout=60,
+            )
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(
+                json.loads(done.stdout),
+                {
+                    "models": ["llama", "org/gpt-4o-mini"],
+                    "retrieved": model,
+                    "content": f"hello from {model}",
+                    "usage": {"prompt_tokens": 5, "completion_tokens": 3},
+                    "words": ["one", "two"],
+                    "missing": {"status": 404, "code": "model_not_found"},
+                },
+            )
 
     def test_a_sleeping_model_wakes(self):
         self.deploy("nap", "--idle", "1s", "--access", "key", "--env-var", "BILLOW_ENDPOINT=nap")
@@ -159,3 +170,84 @@ class Models(EndpointTest):
 
 if __name__ == "__main__":
     unittest.main()
+
+
+class Routes(Models):
+    """Names of models that lead to several endpoints."""
+
+    def setUp(self):
+        super().setUp()
+        self.addCleanup(self.forget_routes)
+
+    def forget_routes(self):
+        for model in self.rig.json("model", "list")["models"]:
+            self.rig.ok("model", "rm", model["name"])
+
+    def served_by(self, key, model, times=1):
+        answers = []
+        for _ in range(times):
+            status, answer = self.ask(key, "/v1/chat/completions", {"model": model})
+            self.assertEqual(status, 200, answer)
+            self.assertEqual(answer["model"], model, "the answer's model is untouched")
+            answers.append(answer["served_by"])
+        return answers
+
+    def test_an_alias_is_a_model(self):
+        self.rig.ok("model", "set", "org/gpt-4o-mini", "--to", "llama")
+        key = self.keys["llama"]
+        self.assertEqual(self.served_by(key, "org/gpt-4o-mini"), ["llama"])
+        self.assertEqual(self.models("llama"), ["llama", "org/gpt-4o-mini"])
+        self.assertEqual(self.models("qwen"), ["qwen"], "its key opens no endpoint of the route")
+        status, answer = self.ask(
+            self.keys["qwen"], "/v1/chat/completions", {"model": "org/gpt-4o-mini"}
+        )
+        self.assertEqual((status, answer["error"]["code"]), (404, "model_not_found"))
+        self.rig.ok("model", "rm", "org/gpt-4o-mini")
+        self.assertEqual(self.models("llama"), ["llama"])
+
+    def test_weights_and_a_key_of_one_of_them(self):
+        self.rig.ok("model", "set", "gpt", "--to", "llama=3", "--to", "qwen=1")
+        before = {name: self.figure(name, "requests") for name in ("llama", "qwen")}
+        answers = self.served_by(self.keys["llama"], "gpt", 8)
+        self.assertEqual((answers.count("llama"), answers.count("qwen")), (6, 2))
+        for name, more in (("llama", 6), ("qwen", 2)):
+            poll(
+                lambda: self.figure(name, "requests") == before[name] + more,
+                f"the requests that {name} has served",
+            )
+        # What a key has used counts where its limits are, whoever served.
+        self.assertIn("75 %", self.rig.ok("model", "list").text)
+
+    def test_a_fallback_serves_what_an_endpoint_cannot(self):
+        self.deploy(
+            "sick", "--access", "key", "--env-var", "BILLOW_ENDPOINT=sick", "--env-var", "REFUSES=1"
+        )
+        self.rig.ok("model", "set", "gpt", "--to", "sick", "--fallback", "llama")
+        self.assertEqual(self.served_by(self.keys["llama"], "gpt", 3), ["llama"] * 3)
+        self.rig.ok("model", "set", "gpt", "--to", "sick")
+        status, _ = self.ask(self.keys["llama"], "/v1/chat/completions", {"model": "gpt"})
+        self.assertEqual(status, 404, "this key opens no endpoint of the route any more")
+
+    def test_a_fallback_serves_when_a_replica_dies(self):
+        self.deploy(
+            "dies", "--access", "key", "--env-var", "BILLOW_ENDPOINT=dies", "--env-var", "DIES=1"
+        )
+        self.rig.ok("model", "set", "gpt", "--to", "dies", "--fallback", "qwen")
+        self.assertEqual(self.served_by(self.keys["qwen"], "gpt"), ["qwen"])
+
+    def test_wrong_routes(self):
+        for words in (["--to", "nosuch"], [], ["--to", "llama=0"], ["--to", "llama=x"]):
+            self.assertNotEqual(self.rig.cli("model", "set", "gpt", *words).code, 0, words)
+        self.assertNotEqual(self.rig.cli("model", "rm", "gpt").code, 0)
+        self.assertEqual(self.rig.json("model", "list")["models"], [])
+        self.rig.ok("model", "set", "gpt", "--to", "llama")
+        kinds = [
+            event["kind"]
+            for event in self.rig.api("GET", "/v1/events?limit=1000").json.get("events", [])
+        ]
+        self.assertIn("model_route_set", kinds)
+
+
+# Each case once: the other class has those of its base.
+for name in [name for name in dir(Models) if name.startswith("test_")]:
+    setattr(Routes, name, None)

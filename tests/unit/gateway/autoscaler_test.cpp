@@ -129,6 +129,10 @@ TEST(Retry, OnlyUnsentOrRepeatableRequests) {
   EXPECT_TRUE(may_retry({.sent_anything = true, .repeatable_method = true}));
   EXPECT_TRUE(may_retry({.sent_anything = true, .has_idempotency_key = true}));
   EXPECT_FALSE(may_retry({.answer_began = true, .repeatable_method = true}));
+  EXPECT_TRUE(may_retry({.sent_anything = true, .repeatable_method = true, .lost = 1}));
+  EXPECT_FALSE(may_retry({.sent_anything = true, .repeatable_method = true, .lost = 2}));
+  EXPECT_FALSE(may_retry({.sent_anything = true, .has_idempotency_key = true, .lost = 2}));
+  EXPECT_TRUE(may_retry({.sent_anything = false, .tries = 2, .lost = 2}));
   EXPECT_FALSE(may_retry({.sent_anything = false, .body_kept = false}));
   EXPECT_FALSE(may_retry({.sent_anything = false, .tries = limits::gateway_tries_max}));
 }

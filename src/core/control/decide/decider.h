@@ -189,6 +189,11 @@ struct Decider {
   Decision operator()(const RecordNoticesSent& c);
   Decision operator()(const LabelJobs& c);
 
+  // ---- the front door (front_door.cpp)
+  Decision operator()(const SetModelRoute& c);
+  Decision operator()(const SetDomain& c);
+  Decision operator()(const SetRequestLimits& c);
+
   // ---- money (decide_money.cpp; MoneyTick in budgets.cpp)
   Decision operator()(const MoneyTick&);
   Decision operator()(const SetPrice& c);

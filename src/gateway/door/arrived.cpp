@@ -1,0 +1,169 @@
+// Where a request goes: by its host name, by its path, or by what gRPC says. Before that, whether
+// it may come without TLS, and afterwards, whether it is too large.
+#include <fmt/format.h>
+
+#include "base/crypto.h"
+#include "base/text.h"
+#include "gateway/calls.h"
+#include "gateway/gateway.h"
+#include "gateway/grpc.h"
+
+namespace billow::gateway {
+namespace {
+
+constexpr std::string_view challenge_prefix = "/.well-known/acme-challenge/";
+
+net::Response no_endpoint(std::string_view name, const std::string& request_id) {
+  return net::problem(
+      404, fmt::format("no endpoint is named \"{}\"", check_name("endpoint", name) ? name : "?"),
+      "see `billow endpoints`", request_id);
+}
+
+}  // namespace
+
+void Gateway::arrived(const std::shared_ptr<Front>& front) {
+  front->ticket.id = ++last_request_;
+  if (refuse_plain(front))
+    return;
+  const std::string_view path = front->path();
+  const auto& headers = front->head().headers;
+  // Another gateway says where it sends it: its host names need not be ours.
+  if (const auto peer = headers.get(peer_header);
+      !peer.empty() && headers.has(grpc_endpoint_header) && equal_constant_time(peer, peer_key_)) {
+    const auto endpoint = find(headers.get(grpc_endpoint_header));
+    if (!endpoint)
+      return front->refuse(no_endpoint(headers.get(grpc_endpoint_header), front->request_id()));
+    return arrived_at(front, endpoint, 0);
+  }
+  const auto found = hosts_.find(headers.get("Host"));
+  if (found.kind == HostNames::Kind::unknown && path != "/healthz" && !is_own_call(*front))
+    return front->refuse(net::problem(
+        421, fmt::format("this gateway does not serve {}", host_of(headers.get("Host"))),
+        "use the gateway's address, NAME.DOMAIN, or add it: billow domain add DOMAIN ENDPOINT",
+        front->request_id()));
+  if (found.kind == HostNames::Kind::endpoint && !is_own_call(*front))
+    return arrived_by_host(front, found);
+  if (is_grpc(front->head()) && !path.starts_with(endpoint_prefix))
+    return arrived_by_grpc(front);
+  if (path.starts_with("/v1/"))
+    return front_door(front);
+  if (!path.starts_with(endpoint_prefix))
+    return own_page(front);
+  const std::string_view name = path.substr(
+      endpoint_prefix.size(), path.find('/', endpoint_prefix.size()) - endpoint_prefix.size());
+  const auto endpoint = find(name);
+  if (!endpoint)
+    return front->refuse(no_endpoint(name, front->request_id()));
+  arrived_at(front, endpoint, endpoint_prefix.size() + name.size());
+}
+
+void Gateway::arrived_at(const std::shared_ptr<Front>& front,
+                         const std::shared_ptr<LiveEndpoint>& endpoint,
+                         std::size_t prefix_bytes) {
+  if (auto answer = cors_preflight(*front, endpoint->policy()))
+    return front->refuse(std::move(*answer));
+  if (auto no = check_access(*front, *endpoint, secret_, peer_key_))
+    return front->refuse(std::move(*no));
+  serve(front, endpoint, prefix_bytes);
+}
+
+std::shared_ptr<LiveEndpoint> Gateway::find_by_host(const HostNames::Found& found) const {
+  if (const auto exact = find(found.endpoint); exact || !found.by_own_domain)
+    return exact;
+  for (const auto& [name, endpoint] : endpoints_)
+    if (net::equal_nocase(name, found.endpoint))
+      return endpoint;
+  return nullptr;
+}
+
+void Gateway::arrived_by_host(const std::shared_ptr<Front>& front, const HostNames::Found& found) {
+  if (front->path().starts_with(own_prefix) && front->path().size() > own_prefix.size() &&
+      front->path()[own_prefix.size()] == '/')
+    return own_page(front);
+  const auto endpoint = find_by_host(found);
+  if (!endpoint)
+    return front->refuse(no_endpoint(found.endpoint, front->request_id()));
+  front->ticket.by_host = true;
+  arrived_at(front, endpoint, 0);
+}
+
+void Gateway::arrived_by_grpc(const std::shared_ptr<Front>& front) {
+  const std::string_view name = grpc_endpoint(front->head());
+  const auto endpoint = find(name);
+  if (!endpoint)
+    return front->refuse(net::problem(
+        404,
+        fmt::format("no endpoint is named \"{}\"; name it with the metadata {}, or as the first "
+                    "part of the authority",
+                    check_name("endpoint", name) ? name : "?", lower(grpc_endpoint_header)),
+        "", front->request_id()));
+  if (auto no = check_access(*front, *endpoint, secret_, peer_key_))
+    return front->refuse(std::move(*no));
+  serve(front, endpoint, 0);
+}
+
+// An asynchronous call that this gateway carries out.
+bool Gateway::is_own_call(const Front& front) const {
+  const auto own = front.head().headers.get(internal_header);
+  return !own.empty() && equal_constant_time(own, secret_);
+}
+
+// Keys and answers do not cross a network in the clear. A client that comes without TLS is told
+// where to come; authorities that check a host name come without it.
+bool Gateway::refuse_plain(const std::shared_ptr<Front>& front) {
+  if (acme_ && front->path().starts_with(challenge_prefix)) {
+    const auto answer = acme_->challenge(front->path().substr(challenge_prefix.size()));
+    if (answer.empty())
+      front->refuse(net::problem(404, "no such challenge", "", front->request_id()));
+    else
+      front->respond({200, {{"Content-Type", "application/octet-stream"}}, answer});
+    return true;
+  }
+  if (plain_everywhere_ || front->tls())
+    return false;
+  if ((own_certificate_ && front->on_this_machine()) || is_own_call(*front))
+    return false;
+  const auto host = front->head().headers.get("Host");
+  if ((front->head().method == "GET" || front->head().method == "HEAD") && !host.empty()) {
+    net::Response moved{308, {}, ""};
+    moved.headers.add("Location", fmt::format("https://{}{}", host, front->head().target));
+    front->refuse(std::move(moved));
+    return true;
+  }
+  front->refuse(net::problem(403, "this gateway is reached over https only",
+                             "use https:// and the same address; replace a key that was sent "
+                             "without TLS",
+                             front->request_id()));
+  return true;
+}
+
+net::Response body_too_large(const Front& front) {
+  const std::string message =
+      fmt::format("the body exceeds the limit of {}", format_bytes(front.ticket.body_bytes_max));
+  return front.path().starts_with("/v1/") && !front.ticket.by_host
+             ? api_error(413, "request_too_large", message)
+             : net::problem(413, message, "", front.request_id());
+}
+
+std::optional<net::Response> Gateway::check_size(Front& front, const LiveEndpoint& endpoint) const {
+  const auto found = limits_.find(endpoint.name());
+  front.ticket.body_bytes_max = found == limits_.end() ? 0 : found->second.body_bytes_max;
+  if (found == limits_.end())
+    return std::nullopt;
+  const RequestLimits& limits = found->second;
+  if (limits.body_bytes_max > 0 &&
+      std::max<std::uint64_t>(front.body_size().value_or(0), front.ticket.bytes_in) >
+          limits.body_bytes_max)
+    return body_too_large(front);
+  std::uint64_t bytes = 0;
+  for (const auto& [name, value] : front.head().headers)
+    bytes += name.size() + value.size();
+  if (limits.header_bytes_max > 0 && bytes > limits.header_bytes_max)
+    return net::problem(431,
+                        fmt::format("the header fields have {}, more than the limit of {}",
+                                    format_bytes(bytes), format_bytes(limits.header_bytes_max)),
+                        "", front.request_id());
+  return std::nullopt;
+}
+
+}  // namespace billow::gateway

@@ -1,0 +1,430 @@
+"""The front door of the endpoints: host names, certificates, TLS, proxies, limits, and ACME."""
+import datetime
+import http.client
+import json
+import os
+import shutil
+import socket
+import ssl
+import stat
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import net
+from endpoints_test import EndpointTest
+from ports import free_port
+from rig import BILLOW, poll
+
+ECHO = """
+import http.server, json, sys
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def answer(self):
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        out = json.dumps({"path": self.path, "headers": dict((k.lower(), v) for k, v in self.headers.items()), "length": len(body)}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(out)))
+        self.end_headers()
+        self.wfile.write(out)
+    do_GET = do_POST = do_HEAD = answer
+    def log_message(self, *args):
+        pass
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+print(server.server_port, flush=True)
+server.serve_forever()
+"""
+
+
+def certificate(directory, stem, *names, days=90):
+    """A self-signed certificate and its key, written as the gateway reads them."""
+    path = os.path.join(directory, stem)
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
+        + ["-nodes", "-days", str(days), "-subj", "/CN=test", "-keyout", path + ".key.new"]
+        + ["-addext", "subjectAltName=" + ",".join("DNS:" + name for name in names)]
+        + ["-out", path + ".pem.new"],
+        check=True,
+        capture_output=True,
+    )
+    for kind in (".key", ".pem"):
+        os.replace(path + kind + ".new", path + kind)
+    return path + ".pem", path + ".key"
+
+
+class Fixed(unittest.TestCase):
+    """A gateway with one fixed endpoint, in front of a server that says what it got."""
+
+    inside = []
+
+    def setUp(self):
+        self.data = tempfile.mkdtemp(prefix="billow-door-")
+        self.addCleanup(shutil.rmtree, self.data, True)
+        echo = self.process([*self.inside, sys.executable, "-c", ECHO], stdout=subprocess.PIPE)
+        self.upstream = int(echo.stdout.readline())
+
+    def process(self, command, **more):
+        process = subprocess.Popen(command, **more)
+        self.addCleanup(lambda: process.stdout and process.stdout.close())
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        return process
+
+    def start(self, *options, listen="127.0.0.1:0"):
+        log = open(os.path.join(self.data, "log"), "a", encoding="utf-8")
+        self.addCleanup(log.close)
+        process = self.process(
+            [*self.inside, BILLOW, "gateway", "--listen", listen, "--data", self.data]
+            + ["--serve", f"chat=127.0.0.1:{self.upstream}", *options],
+            stdout=log,
+            stderr=log,
+        )
+        address = poll(lambda: process.poll() or self.read("address").strip(), "the gateway")
+        self.assertIsInstance(address, str, self.read("log"))
+        self.port = int(address.rsplit(":", 1)[1])
+        poll(lambda: self.ask("/f/chat/")[0] in (200, 308, 421), "its endpoint")
+
+    def read(self, name):
+        try:
+            with open(os.path.join(self.data, name), encoding="utf-8") as f:
+                return f.read()
+        except OSError:
+            return ""
+
+    def ask(self, path, method="GET", body=None, headers=None, tls=None, preface=b""):
+        """(status, headers, body)"""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        connection.connect()
+        if preface:
+            connection.sock.sendall(preface)
+        if tls is not None:
+            context = ssl._create_unverified_context()
+            connection.sock = context.wrap_socket(connection.sock, server_hostname=tls or None)
+            self.shown = connection.sock.getpeercert(True)
+        try:
+            connection.request(method, path, body, headers or {})
+            answer = connection.getresponse()
+            return (
+                answer.status,
+                dict((k.lower(), v) for k, v in answer.getheaders()),
+                answer.read(),
+            )
+        finally:
+            connection.close()
+
+    def names_shown(self, server_name):
+        """The names of the certificate that the gateway shows for this name."""
+        with socket.create_connection(("127.0.0.1", self.port), 20) as plain:
+            context = ssl._create_unverified_context()
+            with context.wrap_socket(plain, server_hostname=server_name) as secure:
+                pem = ssl.DER_cert_to_PEM_cert(secure.getpeercert(True))
+        done = subprocess.run(
+            ["openssl", "x509", "-noout", "-ext", "subjectAltName"],
+            input=pem,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return done.stdout
+
+    def seen(self, *args, **more):
+        status, _, body = self.ask(*args, **more)
+        self.assertEqual(status, 200, body)
+        return json.loads(body)
+
+
+class HostNames(Fixed):
+    def test_a_name_below_the_domain_leads_to_its_endpoint(self):
+        self.start("--domain", "example.org")
+        seen = self.seen("/a/b?c", headers={"Host": "CHAT.example.org:7071"})
+        self.assertEqual(seen["path"], "/a/b?c")
+        self.assertNotIn("x-forwarded-prefix", seen["headers"])
+        self.assertEqual(self.seen("/f/chat/x", headers={"Host": "example.org"})["path"], "/x")
+        self.assertEqual(self.seen("/f/chat/x")["path"], "/x")
+        self.assertEqual(self.ask("/", headers={"Host": "nosuch.example.org"})[0], 404)
+        for other in ("evil.org", "chat.example.org.evil.org", "notexample.org"):
+            self.assertEqual(self.ask("/f/chat/", headers={"Host": other})[0], 421, other)
+
+    def test_certificates_are_chosen_by_name_and_read_again(self):
+        certs = os.path.join(self.data, "certs")
+        os.mkdir(certs)
+        certificate(certs, "chat", "chat.example.org")
+        certificate(certs, "all", "*.example.org")
+        self.start("--domain", "example.org", "--certs", certs)
+        self.assertIn("DNS:chat.example.org", self.names_shown("chat.example.org"))
+        self.assertIn("DNS:*.example.org", self.names_shown("other.example.org"))
+        self.assertNotIn("DNS:gateway.billow", self.names_shown("other.example.org"))
+        self.assertIn("DNS:gateway.billow", self.names_shown("a.b.example.org"))
+        self.assertEqual(
+            self.seen("/", headers={"Host": "chat.example.org"}, tls="chat.example.org")["path"],
+            "/",
+        )
+        certificate(certs, "chat", "chat.example.org", "fresh.example.org")
+        poll(
+            lambda: "fresh.example.org" in self.names_shown("chat.example.org"),
+            "the new certificate",
+        )
+        with open(os.path.join(certs, "chat.pem"), "w", encoding="ascii") as f:
+            f.write("nonsense")
+        poll(lambda: "stays in use" in self.read("log"), "a word about the wrong file")
+        self.assertIn("fresh.example.org", self.names_shown("chat.example.org"))
+
+
+class Secure(Fixed):
+    def test_a_gateway_with_a_certificate_serves_nothing_without_tls(self):
+        pem, key = certificate(self.data, "own", "localhost")
+        self.start("--cert", pem, "--key", key)
+        status, headers, _ = self.ask("/f/chat/a?b=c", headers={"Host": "gate.example.org"})
+        self.assertEqual(
+            (status, headers["location"]), (308, "https://gate.example.org/f/chat/a?b=c")
+        )
+        status, _, body = self.ask("/f/chat/", "POST", b"x")
+        self.assertEqual(status, 403, body)
+        self.assertIn("https", json.loads(body)["detail"])
+        seen = self.seen("/f/chat/", tls="localhost")
+        self.assertEqual(seen["headers"]["x-forwarded-proto"], "https")
+
+    @unittest.skipIf(net.usable(), net.usable())
+    def test_other_machines_need_tls(self):
+        network = net.Net("gate", "client")
+        self.addCleanup(network.close)
+        self.inside = network.inside("gate")
+        self.upstream = int(
+            self.process(
+                [*self.inside, sys.executable, "-c", ECHO], stdout=subprocess.PIPE
+            ).stdout.readline()
+        )
+        log = open(os.path.join(self.data, "log"), "a", encoding="utf-8")
+        self.addCleanup(log.close)
+        command = [*self.inside, BILLOW, "gateway", "--listen", "0.0.0.0:7071"]
+        command += ["--serve", f"chat=127.0.0.1:{self.upstream}"]
+        refused = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+        self.assertNotEqual(refused.returncode, 0)
+        self.assertIn("no certificate", refused.stderr)
+        self.process([*command, "--data", self.data], stdout=log, stderr=log)
+        where = f"{network.address('gate')}:7071"
+
+        def curl(host, *words):
+            done = subprocess.run(
+                [*network.inside(host), "curl", "-sk", "-o", "/dev/null", "-m", "20"]
+                + ["-w", "%{http_code} %{redirect_url}", *words],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            return done.stdout
+
+        poll(lambda: curl("gate", "http://127.0.0.1:7071/f/chat/") == "200 ", "the endpoint")
+        self.assertEqual(
+            curl("client", f"http://{where}/f/chat/a"), f"308 https://{where}/f/chat/a"
+        )
+        self.assertEqual(curl("client", "-d", "x", f"http://{where}/f/chat/"), "403 ")
+        self.assertEqual(
+            curl("client", "--http2-prior-knowledge", "-d", "x", f"http://{where}/f/chat/"), "403 "
+        )
+        # Without a key: the endpoint is for users of the gateway's machine. But it was asked.
+        self.assertEqual(curl("client", f"https://{where}/f/chat/"), "401 ")
+
+
+class Proxies(Fixed):
+    def test_only_trusted_proxies_name_clients(self):
+        self.start()
+        spoofed = {"X-Forwarded-For": "203.0.113.7", "X-Forwarded-Proto": "https"}
+        self.assertEqual(self.ask("/f/chat/", headers=spoofed)[0], 401, "never local")
+
+    def log_of(self, path):
+        return poll(
+            lambda: [line for line in self.read("access.log").splitlines() if path in line],
+            "the access log",
+        )[0]
+
+    def test_the_real_client_is_logged(self):
+        self.start("--trusted-proxy", "127.0.0.0/8,10.0.0.0/8")
+        chain = {"X-Forwarded-For": "6.6.6.6, 203.0.113.7, 10.0.0.2"}
+        self.ask("/f/chat/chain", headers=chain)
+        self.assertIn(" 203.0.113.7:0 ", self.log_of("/f/chat/chain"))
+
+    def test_the_proxy_protocol(self):
+        self.start("--trusted-proxy", "127.0.0.1")
+        header = b"\r\n\r\n\0\r\nQUIT\n\x21\x11" + struct.pack(">H", 12)
+        header += socket.inet_aton("203.0.113.7") + socket.inet_aton("10.0.0.1")
+        header += struct.pack(">HH", 4711, 443)
+        status, _, _ = self.ask("/f/chat/plain", preface=header)
+        self.assertEqual(status, 401, "the proxy's user is not the client")
+        self.assertIn(" 203.0.113.7:4711 ", self.log_of("/f/chat/plain"))
+        status, _, _ = self.ask("/f/chat/secure", preface=header, tls="")
+        self.assertEqual(status, 401)
+        self.assertIn(" 203.0.113.7:4711 ", self.log_of("/f/chat/secure"))
+
+    def test_the_proxy_protocol_of_others_is_refused(self):
+        self.start("--trusted-proxy", "10.0.0.0/8")
+        header = b"\r\n\r\n\0\r\nQUIT\n\x20\x00\0\0"
+        status = None
+        try:
+            status = self.ask("/f/chat/", preface=header)[0]
+        except (http.client.HTTPException, OSError):
+            pass
+        self.assertIn(status, (None, 400))
+
+
+class Acme(Fixed):
+    def setUp(self):
+        super().setUp()
+        try:
+            import acme_server
+        except ImportError as missing:
+            self.skipTest(f"Python's cryptography is not installed: {missing}")
+        self.authority = acme_server.Authority()
+        self.addCleanup(self.authority.close)
+
+    def ordered(self, *options):
+        self.authority.http_port = free_port()
+        self.start(
+            *("--domain", "example.org", "--acme", self.authority.url + "/directory", *options),
+            listen=f"127.0.0.1:{self.authority.http_port}",
+        )
+
+    def test_names_are_proved_by_http(self):
+        self.ordered("--acme-contact", "ops@example.org")
+        poll(
+            lambda: len(self.authority.issued) == 2 or "no certificate for" in self.read("log"),
+            "certificates",
+        )
+        self.assertNotIn("no certificate for", self.read("log"))
+        self.assertEqual(
+            sorted(map(tuple, self.authority.issued)), [("chat.example.org",), ("example.org",)]
+        )
+        self.assertEqual(self.authority.orders_at_once, 1)
+        self.assertEqual([p for p in self.authority.problems if p[1] != "badNonce"], [])
+        poll(
+            lambda: "DNS:chat.example.org" in self.names_shown("chat.example.org"),
+            "the certificate in use",
+        )
+        for name in ("account.key", "certs/chat.example.org.key"):
+            mode = os.stat(os.path.join(self.data, "acme", name)).st_mode
+            self.assertEqual(stat.S_IMODE(mode), 0o600, name)
+        account = next(iter(self.authority.accounts.values()))
+        self.assertEqual(account["contact"], ["mailto:ops@example.org"])
+        context = ssl.create_default_context(cadata=self.authority.ca_pem())
+        with socket.create_connection(("127.0.0.1", self.port), 20) as plain:
+            with context.wrap_socket(plain, server_hostname="chat.example.org") as secure:
+                self.assertIsNotNone(secure.version())
+        self.assertEqual(len(self.authority.issued), 2, "nothing is ordered twice")
+
+
+class AcmeByDns(Acme):
+    def hook(self, text):
+        path = os.path.join(self.data, "hook")
+        with open(path, "w", encoding="ascii") as f:
+            f.write("#!/bin/sh\n" + text)
+        os.chmod(path, 0o755)
+        return path
+
+    def test_names_are_proved_by_http(self):
+        self.skipTest("the case of the other class")
+
+    def test_a_wildcard_is_proved_by_a_record(self):
+        done = os.path.join(self.data, "records")
+        # The authority reads what the program has written.
+        authority = self.authority
+
+        class Records:
+            @staticmethod
+            def get(name, default):
+                try:
+                    with open(done, encoding="ascii") as f:
+                        lines = [line.split() for line in f]
+                except OSError:
+                    return default
+                return [value for what, at, value in lines if what == "add" and at == name]
+
+        authority.records = Records
+        self.ordered("--acme-dns-hook", self.hook(f'echo "$1 $2 $3" >> {done}\n'))
+        poll(lambda: self.authority.issued, "a certificate")
+        self.assertEqual(sorted(self.authority.issued[0]), ["*.example.org", "example.org"])
+        poll(
+            lambda: "DNS:*.example.org" in self.names_shown("other.example.org"),
+            "the certificate in use",
+        )
+        with open(done, encoding="ascii") as f:
+            lines = [line.split()[:2] for line in f]
+        self.assertEqual(
+            lines,
+            [["add", "_acme-challenge.example.org"], ["remove", "_acme-challenge.example.org"]] * 2,
+        )
+
+    def test_a_renewal_comes_when_a_third_is_left(self):
+        self.authority.life = datetime.timedelta(seconds=20)
+        done = os.path.join(self.data, "records")
+        self.authority.records = type(
+            "Any", (), {"get": staticmethod(lambda name, default: AnyValue())}
+        )
+        self.ordered("--acme-dns-hook", self.hook(f'echo "$1" >> {done}\n'))
+        poll(lambda: len(self.authority.issued) >= 2, "the renewal", timeout=60)
+
+    def test_a_failure_is_tried_again_later_and_remembered(self):
+        self.ordered("--acme-dns-hook", self.hook("exit 3\n"))
+        poll(lambda: "ended with code 3; the next try is at" in self.read("log"), "the failure")
+        troubles = json.loads(self.read("acme/troubles.json"))
+        self.assertEqual(troubles["names"]["example.org"]["failures"], 1)
+        self.assertEqual(len(self.authority.orders), 1)
+
+
+class AnyValue:
+    def __contains__(self, value):
+        return True
+
+
+class Domains(EndpointTest):
+    """Domains and limits through a real head."""
+
+    def test_a_domain_leads_to_its_endpoint_and_ends_with_it(self):
+        self.deploy("chat", "--access", "open")
+        self.assertEqual(
+            self.rig.ok("domain", "add", "API.Acme.org", "chat").text,
+            "api.acme.org leads to endpoint chat\n",
+        )
+        status, _, body = self.call(None, "/x/y", headers={"Host": "api.acme.org"})
+        self.assertEqual((status, json.loads(body)["path"]), (200, "/x/y"))
+        self.assertIn("api.acme.org", self.rig.ok("domain", "list").text)
+        status, headers, _ = self.call(
+            None, "/later", "POST", b"x", {"Host": "api.acme.org", "Prefer": "respond-async"}
+        )
+        self.assertEqual(status, 202)
+        self.assertTrue(headers["location"].startswith("/.well-known/billow/calls/"), headers)
+        poll(
+            lambda: self.call(None, headers["location"], headers={"Host": "api.acme.org"})[1].get(
+                "x-billow-call"
+            )
+            == "done",
+            "the answer of the call",
+        )
+        self.rig.ok("delete", "chat")
+        self.assertEqual(self.rig.json("domain", "list")["domains"], [])
+
+    def test_limits_of_sizes(self):
+        self.deploy("chat", "--access", "open")
+        said = self.rig.ok("endpoint-limits", "chat", "--body", "1KiB", "--headers", "2KiB").text
+        self.assertEqual(said, "chat: body 1 KiB, header fields 2 KiB\n")
+        self.assertEqual(self.call("chat", "/", "POST", b"x" * 1024)[0], 200)
+        self.assertEqual(self.call("chat", "/", "POST", b"x" * 1025)[0], 413)
+        self.assertEqual(
+            self.call(
+                "chat",
+                "/",
+                "POST",
+                iter([b"x" * 800, b"x" * 800]),
+                {"Transfer-Encoding": "chunked"},
+            )[0],
+            413,
+        )
+        self.assertEqual(self.call("chat", "/", headers={"X-Long": "x" * 3000})[0], 431)
+        self.rig.ok("endpoint-limits", "chat", "--body", "none")
+        self.assertEqual(self.call("chat", "/", "POST", b"x" * 5000)[0], 200)
+        self.assertEqual(self.call("chat", "/", headers={"X-Long": "x" * 3000})[0], 431)
+
+
+if __name__ == "__main__":
+    unittest.main()

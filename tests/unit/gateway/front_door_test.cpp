@@ -1,0 +1,153 @@
+// The pure parts of the front door: routes of models, host names, and the word of proxies.
+#include <gtest/gtest.h>
+
+#include "gateway/pure/forwarded.h"
+#include "gateway/pure/host_names.h"
+#include "gateway/pure/model_routes.h"
+
+namespace billow::gateway {
+namespace {
+
+using Names = std::vector<std::string>;
+
+ModelRoute route_of(std::vector<ModelTarget> to, Names fallbacks = {}) {
+  ModelRoute route;
+  route.name = "m";
+  route.to = std::move(to);
+  route.fallbacks = std::move(fallbacks);
+  return route;
+}
+bool any(const std::string&) {
+  return true;
+}
+
+TEST(ModelRoutes, WeightsHoldInEveryTenRequests) {
+  ModelRoutes routes;
+  routes.take({route_of({{"a", 9}, {"b", 1}}, {"c"})});
+  for (int round = 0; round < 20; ++round) {
+    int b = 0;
+    for (int i = 0; i < 10; ++i) {
+      const Names order = routes.order("m", any);
+      b += order.front() == "b";
+      EXPECT_EQ(order.back(), "c");
+      EXPECT_EQ(order.size(), 3);
+    }
+    EXPECT_EQ(b, 1);
+  }
+}
+
+TEST(ModelRoutes, WhatCannotBeUsedTakesNoPart) {
+  ModelRoutes routes;
+  routes.take({route_of({{"a", 9}, {"b", 1}}, {"c", "d"})});
+  const auto without_a = [](const std::string& name) {
+    return name != "a" && name != "d";
+  };
+  EXPECT_EQ(routes.order("m", without_a), Names({"b", "c"}));
+  EXPECT_TRUE(routes.order("m", [](const std::string&) { return false; }).empty());
+  EXPECT_TRUE(routes.order("other", any).empty());
+}
+
+TEST(ModelRoutes, ATableWithoutChangesKeepsTheTurns) {
+  ModelRoutes routes;
+  const auto route = route_of({{"a"}, {"b"}});
+  routes.take({route});
+  const std::string first = routes.order("m", any).front();
+  routes.take({route});
+  EXPECT_NE(routes.order("m", any).front(), first);
+}
+
+TEST(HostNames, LeadToEndpoints) {
+  HostNames hosts({"Example.com"});
+  hosts.take({{.name = "api.acme.org", .endpoint = "Chat"},
+              {.name = "small.example.com", .endpoint = "other"}});
+  using Kind = HostNames::Kind;
+  const auto named = hosts.find("chat.EXAMPLE.com:8443");
+  EXPECT_EQ(named.kind, Kind::endpoint);
+  EXPECT_EQ(named.endpoint, "chat");
+  EXPECT_TRUE(named.by_own_domain);
+  EXPECT_EQ(hosts.find("API.acme.org.").endpoint, "Chat");
+  EXPECT_EQ(hosts.find("small.example.com").endpoint, "small") << "nobody can claim it";
+  EXPECT_EQ(hosts.find("example.com").kind, Kind::gateway);
+  for (const char* here : {"", "127.0.0.1:7071", "[::1]:7071", "localhost", "10.0.0.7"})
+    EXPECT_EQ(hosts.find(here).kind, Kind::gateway) << here;
+  for (const char* other : {"evil.com", "notexample.com", "chat.example.com.evil.org", "gpu-1"})
+    EXPECT_EQ(hosts.find(other).kind, Kind::unknown) << other;
+  EXPECT_EQ(hosts.domains(), Names({"api.acme.org"}));
+}
+
+TEST(HostNames, WithoutAnOwnDomainAnyNameIsTheGateway) {
+  HostNames hosts;
+  hosts.take({{.name = "api.acme.org", .endpoint = "chat"}});
+  EXPECT_EQ(hosts.find("gpu-1:7071").kind, HostNames::Kind::gateway);
+  EXPECT_EQ(hosts.find("api.acme.org:443").endpoint, "chat");
+}
+
+Networks networks(const Names& texts) {
+  return Networks::parse(texts).value();
+}
+
+TEST(Forwarded, NetworksContainAddresses) {
+  const Networks all = networks({"10.0.0.0/9,192.168.7.7", "fd00::/8"});
+  EXPECT_TRUE(all.contains("10.127.255.255"));
+  EXPECT_FALSE(all.contains("10.128.0.0"));
+  EXPECT_TRUE(all.contains("::ffff:10.1.2.3"));
+  EXPECT_TRUE(all.contains("192.168.7.7"));
+  EXPECT_FALSE(all.contains("192.168.7.8"));
+  EXPECT_TRUE(all.contains("fdab::1"));
+  EXPECT_FALSE(all.contains("fe80::1"));
+  EXPECT_FALSE(all.contains("example.org"));
+  for (const char* wrong : {"10.0.0.0/33", "x", "", "fd00::/129", "10.0.0.0/-1", "10.0.0.0/x"})
+    EXPECT_FALSE(Networks::parse({wrong})) << wrong;
+}
+
+TEST(Forwarded, TheLastUntrustedAddressIsTheClient) {
+  const Networks trusted = networks({"10.0.0.0/8"});
+  const auto client = [&](net::Headers headers) {
+    return client_of(headers, trusted);
+  };
+  EXPECT_EQ(client({{"X-Forwarded-For", "1.1.1.1, 203.0.113.7, 10.0.0.2"}}).address, "203.0.113.7");
+  EXPECT_EQ(client({{"X-Forwarded-For", "1.1.1.1"}, {"x-forwarded-for", "2.2.2.2"}}).address,
+            "2.2.2.2")
+      << "fields follow one another";
+  EXPECT_EQ(client({{"X-Forwarded-For", "10.0.0.3, 10.0.0.2"}}).address, "10.0.0.3");
+  EXPECT_EQ(client({{"X-Forwarded-For", "1.1.1.1, unknown"}}).address, "");
+  EXPECT_EQ(client({}).address, "");
+  const auto both = client({{"Forwarded", "for=1.1.1.1, For=\"[2001:db8::1]:80\";proto=https"},
+                            {"X-Forwarded-For", "9.9.9.9"}});
+  EXPECT_EQ(both.address, "2001:db8::1");
+  EXPECT_TRUE(both.https);
+  EXPECT_TRUE(client({{"X-Forwarded-For", "1.1.1.1"}, {"X-Forwarded-Proto", "https"}}).https);
+  EXPECT_FALSE(
+      client({{"X-Forwarded-For", "1.1.1.1"}, {"X-Forwarded-Proto", "https, http"}}).https);
+}
+
+std::string proxy_header(unsigned char command, unsigned char family, std::string_view body) {
+  std::string out(proxy_signature);
+  out += static_cast<char>(command);
+  out += static_cast<char>(family);
+  out += static_cast<char>(body.size() >> 8);
+  out += static_cast<char>(body.size() & 255);
+  return out + std::string(body);
+}
+
+TEST(Forwarded, ReadsTheProxyProtocol) {
+  const std::string v4("\xcb\x00\x71\x07\x0a\x00\x00\x01\x12\x67\x01\xbb", 12);
+  const auto header = read_proxy_header(proxy_header(0x21, 0x11, v4) + "GET /");
+  ASSERT_TRUE(header);
+  EXPECT_EQ(header->peer, "203.0.113.7:4711");
+  EXPECT_EQ(header->bytes, 28);
+  std::string v6(36, '\0');
+  v6[0] = '\x20', v6[1] = '\x01', v6[15] = '\x09', v6[33] = '\x50';
+  EXPECT_EQ(read_proxy_header(proxy_header(0x21, 0x21, v6))->peer, "[2001::9]:80");
+  EXPECT_EQ(read_proxy_header(proxy_header(0x20, 0x00, ""))->peer, "") << "LOCAL";
+  EXPECT_FALSE(read_proxy_header(proxy_header(0x11, 0x11, v4))) << "version 1";
+  EXPECT_FALSE(read_proxy_header(proxy_header(0x21, 0x31, std::string(216, '\0')))) << "Unix";
+  EXPECT_FALSE(read_proxy_header(proxy_header(0x21, 0x11, v4.substr(1))));
+  EXPECT_FALSE(read_proxy_header(proxy_header(0x22, 0x11, v4)));
+  const std::string whole = proxy_header(0x21, 0x11, v4);
+  for (std::size_t i = 0; i < whole.size(); ++i)
+    EXPECT_FALSE(read_proxy_header(std::string_view(whole).substr(0, i))) << i;
+}
+
+}  // namespace
+}  // namespace billow::gateway
