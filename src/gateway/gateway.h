@@ -68,7 +68,7 @@ class Gateway final : public ProxyHost {
   HeadLink* link() { return link_; }
   void take_table(Table table);
   void keep_table(const Table& table);  // for a gateway that starts before its head
-  Status load_table();  // the saved one, if any
+  Status load_table();                  // the saved one, if any
   Figures figures() const;
   // Reports the state of the endpoints to the head if it has changed: after a deployment the user
   // checks at once.
