@@ -6,7 +6,7 @@ _billow() {
   prev=${COMP_WORDS[COMP_CWORD-1]}
   cmd=${COMP_WORDS[1]}
   COMPREPLY=()
-  if [ "$COMP_CWORD" -eq 1 ]; then COMPREPLY=($(compgen -W "run submit shell attach ps logs describe explain wait suspend resume stop cancel label port-forward ssh ssh-config ssh-proxy agent ranks rsh stage box nvidia-smi schedule status nodes drain undrain cordon uncordon events pool machine cloud check top watch auth user node login logout context dashboard project token approvals role secret-backend secret authority audit quota config reserve cost waste invoice anomalies bill month budget price idle keepalive webhook notify commitment advise prices plan deploy traffic promote calls endpoints scale rollback delete endpoint-key gateway profile compare loadtest simulate cp volume join install env restart rerun mcp up down doctor store upgrade uninstall docs map notebook sdk completion version help" -- "$cur")); return; fi
+  if [ "$COMP_CWORD" -eq 1 ]; then COMPREPLY=($(compgen -W "run submit shell attach ps logs describe explain wait suspend resume stop cancel label port-forward ssh ssh-config ssh-proxy agent ranks rsh stage box nvidia-smi schedule status nodes drain undrain cordon uncordon events pool machine cloud check top watch auth user node login logout context dashboard project token approvals role secret-backend secret authority audit quota config reserve cost waste invoice anomalies bill month budget price idle keepalive webhook notify commitment advise prices plan deploy traffic promote calls model domain endpoint-limits endpoints scale rollback delete endpoint-key gateway profile compare loadtest simulate cp volume join install env restart rerun mcp up down doctor store upgrade uninstall docs map notebook sdk completion version help" -- "$cur")); return; fi
   case $cmd in
     approvals) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "list approve deny" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     audit) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "verify export" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
@@ -19,10 +19,12 @@ _billow() {
     commitment) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "set list rm" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     config) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "set list" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     context) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "list use" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
+    domain) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "add list rm" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     env) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "save list show rm create" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     idle) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "set show" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     install) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "kubernetes" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     machine) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "release" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
+    model) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "set list rm" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     month) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "close list" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     node) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "rm" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     notify) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "add list set confirm test rm" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
@@ -1590,6 +1592,59 @@ _billow() {
       esac
       if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--cancel --json --head --data --help -h" -- "$cur")); return; fi
       return ;;
+    "model set")
+      case $prev in
+        --to) return ;;
+        --fallback) return ;;
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--to --fallback --json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "model list")
+      case $prev in
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "model rm")
+      case $prev in
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "domain add")
+      case $prev in
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "domain list")
+      case $prev in
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "domain rm")
+      case $prev in
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "endpoint-limits")
+      case $prev in
+        --body) return ;;
+        --headers) return ;;
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--body --headers --json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
     "endpoints")
       case $prev in
         --head) return ;;
@@ -1653,8 +1708,15 @@ _billow() {
         --serve) return ;;
         --cert) COMPREPLY=($(compgen -f -- "$cur")); return ;;
         --key) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --domain) return ;;
+        --certs) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --trusted-proxy) return ;;
+        --acme) return ;;
+        --acme-contact) return ;;
+        --acme-dns-hook) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --acme-ca) COMPREPLY=($(compgen -f -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--listen --head --token-file --fingerprint --ca --client-cert --client-key --region --advertise --webhook-host --otlp --trace-sample --sample-to --sample --data --serve --cert --key --take-over --any-port --log-json --verbose -v --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--listen --head --token-file --fingerprint --ca --client-cert --client-key --region --advertise --webhook-host --otlp --trace-sample --sample-to --sample --data --serve --cert --key --take-over --any-port --log-json --verbose -v --domain --certs --trusted-proxy --insecure-http --acme --acme-contact --acme-dns-hook --acme-ca --help -h" -- "$cur")); return; fi
       return ;;
     "profile")
       case $prev in
@@ -2010,6 +2072,8 @@ _billow() {
         --smtp-ca) COMPREPLY=($(compgen -f -- "$cur")); return ;;
         --label|-l) return ;;
         --gateway) return ;;
+        --gateway-cert) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --gateway-key) COMPREPLY=($(compgen -f -- "$cur")); return ;;
         --gateway-user) return ;;
         --webhook-host) return ;;
         --otlp) return ;;
@@ -2030,8 +2094,15 @@ _billow() {
         --backup-dir) COMPREPLY=($(compgen -d -- "$cur")); return ;;
         --backup-every) return ;;
         --backup-keep) return ;;
+        --domain) return ;;
+        --certs) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --trusted-proxy) return ;;
+        --acme) return ;;
+        --acme-contact) return ;;
+        --acme-dns-hook) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --acme-ca) COMPREPLY=($(compgen -f -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--listen --data --sim --node-name --metrics --vault-arena --sleep-memory --sleep-disk --allow-mig-changes --images-max --pull-patience --allow-metadata --allow-namespaces --secrets-key --notify-command --smtp --smtp-password-file --smtp-from --smtp-ca --label -l --gateway --gateway-user --webhook-host --otlp --otlp-metrics --otlp-every --trace-sample --sample-to --system --no-agent --tls --tls-cert --tls-key --tls-name --public-url --client-ca --require-client-certificates --certificate-life --store --store-file --standby --files-dir --logs --backup-dir --backup-every --backup-keep --plain-http --background --log-json --verbose -v --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--listen --data --sim --node-name --metrics --vault-arena --sleep-memory --sleep-disk --allow-mig-changes --images-max --pull-patience --allow-metadata --allow-namespaces --secrets-key --notify-command --smtp --smtp-password-file --smtp-from --smtp-ca --label -l --gateway --gateway-cert --gateway-key --gateway-user --webhook-host --otlp --otlp-metrics --otlp-every --trace-sample --sample-to --system --no-agent --tls --tls-cert --tls-key --tls-name --public-url --client-ca --require-client-certificates --certificate-life --store --store-file --standby --files-dir --logs --backup-dir --backup-every --backup-keep --plain-http --background --log-json --verbose -v --domain --certs --trusted-proxy --insecure-http --acme --acme-contact --acme-dns-hook --acme-ca --help -h" -- "$cur")); return; fi
       return ;;
     "down")
       case $prev in

@@ -157,7 +157,7 @@ void add_rerun_commands(CommandTable& table) {
        .group = "jobs"});
   table.push_back(
       {.name = "rerun",
-       .summary = "run a job again with the same command, files, environment and variables",
+       .summary = "run a job again exactly as it was submitted",
        .example = "billow rerun 12\nbillow rerun sweep",
        .run = cmd_rerun,
        .usage = "JOB",
