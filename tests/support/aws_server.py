@@ -137,8 +137,8 @@ class AwsServer:
     def close(self):
         self.server.shutdown()
         self.server.server_close()
-        for one in list(self.instances.values()):
-            self.stop_machine(one)
+        if self.machines:
+            self.machines.close()
 
     # ---- signatures
     def verify(self, headers, path, body):

@@ -1,6 +1,7 @@
 """Machines of the clouds in tests: each runs its own start-up script below a directory of its own."""
 import os
 import subprocess
+import threading
 
 from processes import contents, kill_at_once
 from rig import BIN, MARK
@@ -18,6 +19,7 @@ class Machines:
             "BILLOW_DATA": "",
             "BILLOW_SIM": "",
         }
+        self.lock, self.closed = threading.Lock(), False
         self.homes = {}
         self.disks = {}  # machine → device
 
@@ -31,7 +33,9 @@ class Machines:
         self.homes[name] = home
         before = self.inside(self.started)
         self.started += 1
-        with open(os.path.join(home, "boot.log"), "wb") as log:
+        with open(os.path.join(home, "boot.log"), "wb") as log, self.lock:
+            if self.closed:  # an order on a connection that outlived its server
+                return home
             subprocess.Popen(  # pylint: disable=consider-using-with
                 [*before, "sh", path],
                 env={
@@ -96,5 +100,7 @@ class Machines:
         self.unplug(name)
 
     def close(self):
+        with self.lock:
+            self.closed = True
         for name in list(self.homes):
             self.stop(name)

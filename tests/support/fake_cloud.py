@@ -30,6 +30,7 @@ class Cloud:
         self.hidden_looks = 0  # a new machine is missing from so many lists
         self.first_state = None  # instead of the running state
         self.boots = True
+        self.closed = False
         self.next_id = 100
         os.makedirs(root, exist_ok=True)
         cloud = self
@@ -54,7 +55,10 @@ class Cloud:
     def close(self):
         self.server.shutdown()
         self.server.server_close()
-        for machine in list(self.machines.values()):
+        with self.lock:  # connections outlive the server: an order on one of them starts nothing
+            self.closed = True
+            machines = list(self.machines.values())
+        for machine in machines:
             self.power_off(machine)
 
     # ---- faults
@@ -97,6 +101,8 @@ class Cloud:
         handler.wfile.write(text.encode())
 
     def decide(self, request):
+        if self.closed:
+            return 0, "", True
         path = request["path"]
         if not path.startswith(self.shape.base):
             return 404, {"message": "no such path"}, False
