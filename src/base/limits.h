@@ -183,6 +183,8 @@ inline constexpr Duration agent_unreachable_after = seconds(10);
 // Without a head for this long, an agent that must fence stops its tasks.
 inline constexpr Duration agent_self_fence = seconds(60);
 inline constexpr Duration fence_margin = seconds(15);
+// After this long without contact, tasks that must fence have ended.
+inline constexpr Duration fenced_after = agent_self_fence + fence_margin;
 // Then SIGKILL, regardless of the job's own grace: shorter than the head's additional wait.
 inline constexpr Duration fence_grace = seconds(10);
 

@@ -335,6 +335,7 @@ struct EndpointFigures {
   std::vector<std::string> notes;          // what its owner should know, as sentences
   // Of DailyPattern, for the gateway's own file.
   std::vector<double> daily_peaks;
+  std::uint32_t serving = 0;  // the revision whose replicas and settings it uses
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("name", s.name);
@@ -367,6 +368,7 @@ struct EndpointFigures {
     v("first_byte", s.first_byte);
     v("notes", s.notes);
     v("daily_peaks", s.daily_peaks);
+    v("serving", s.serving);
   }
 };
 struct Figures {

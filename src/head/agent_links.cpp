@@ -344,11 +344,10 @@ void AgentLinks::watch_silence(const std::function<void(const AgentLinkPtr&)>& c
     const auto [since, fresh] =
         silent_since_.try_emplace(id, now, now);  // after a restart of the head, counted from then
     const Duration silent = now - since->second.heard;
-    constexpr Duration fence = limits::agent_self_fence + limits::fence_margin;
     if (node.reachable && silent > limits::agent_unreachable_after)
       commands.push_back(NodeSilent{id, silent});
-    else if (!node.reachable && silent > limits::agent_unreachable_after + fence &&
-             now - since->second.cut > fence)
+    else if (!node.reachable && silent > limits::agent_unreachable_after + limits::fenced_after &&
+             now - since->second.cut > limits::fenced_after)
       commands.push_back(NodeFenced{id});
   }
   for (const Command& command : commands)

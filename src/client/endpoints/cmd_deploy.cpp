@@ -239,6 +239,12 @@ bool needs_a_key(const Json& endpoint) {
   return endpoint["access"].str_or("") == "key" && endpoint["keys"].items().empty();
 }
 
+// Whether every gateway serves this revision or a later one, with its settings: gateways learn of
+// it a moment after the head.
+bool known_everywhere(const Json& endpoint, std::uint64_t revision) {
+  return endpoint["figures"]["serving"].uint_or(0) >= revision;
+}
+
 // The end of a revision's rollout: printed; nothing while it is still under way.
 std::optional<int> rollout_end(const Json& endpoint,
                                const std::string& name,
@@ -310,6 +316,7 @@ int await_revision(Client& client,
   constexpr Duration patience = seconds(2);
   const SteadyTime begun = system_clock().steady();
   std::string reported;
+  std::optional<SteadyTime> served;  // since when, as the head sees it
   for (;; ::usleep(20'000)) {
     const auto e = client.get("/v1/endpoints/" + net::percent_encode(name));
     if (!e && !is_away(e.error()))
@@ -317,6 +324,13 @@ int await_revision(Client& client,
     if (!e) {
       (void)client.find_again();
       continue;
+    }
+    const SteadyTime now = system_clock().steady();
+    if ((*e)["revision"].uint_or(0) == revision && !known_everywhere(*e, revision)) {
+      if (!served)
+        served = now;
+      if (now - *served < patience)
+        continue;
     }
     if (const auto end = rollout_end(*e, name, revision, json, promoted)) {
       for (const Json& note : (*e)["notes"].items())

@@ -78,15 +78,17 @@ void Gateways::record_keys(Link& link, const std::vector<KeyUse>& uses) {
          news.begin() + static_cast<std::ptrdiff_t>(std::min(at + batch, news.size()))}});
 }
 
-// Counters are added up; of times, the worst is shown.
+// Counters are added up; of times, the worst is shown; of revisions, the one that all have reached.
 void Gateways::add_up(const std::string& endpoint) {
   gateway::EndpointFigures sum;
   sum.name = endpoint;
+  sum.serving = UINT32_MAX;
   for (const auto& link : links_) {
     const auto found = link->figures.find(endpoint);
     if (found == link->figures.end())
       continue;
     const auto& f = found->second;
+    sum.serving = std::min(sum.serving, f.serving);
     sum.requests += f.requests;
     sum.failed += f.failed;
     sum.refused += f.refused;
@@ -118,6 +120,8 @@ void Gateways::add_up(const std::string& endpoint) {
     sum.wake_us = std::max(sum.wake_us, f.wake_us);
     sum.recovered_from = std::max(sum.recovered_from, f.recovered_from);
   }
+  if (sum.serving == UINT32_MAX)
+    sum.serving = 0;
   figures_[endpoint] = sum;
 }
 

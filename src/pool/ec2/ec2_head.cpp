@@ -431,16 +431,25 @@ Status HeadMachine::remove(const HeadParts& parts, bool with_disk) {
     for (const HeadParts::Instance& one : parts.instances)
       BILLOW_TRY_VOID(wait_for(one.id, "terminated"));
   }
+  // A part whose removal was carried out and never answered has no tags any more, so a policy that
+  // asks for them refuses the repetition: the list decides.
+  const auto end_part = [&](const char* action, const char* parameter, const std::string& id,
+                            auto list) -> Status {
+    const auto done = sure(action, {{parameter, id}});
+    if (gone(done))
+      return {};
+    const HeadParts there = BILLOW_TRY(ours());
+    if (std::ranges::none_of(there.*list, [&](const auto& one) { return one.id == id; }))
+      return {};
+    return pass(error_of(done.error()), action);
+  };
   for (const HeadParts::Address& one : parts.addresses)
-    if (const auto done = sure("ReleaseAddress", {{"AllocationId", one.id}}); !gone(done))
-      return pass(error_of(done.error()), "ReleaseAddress");
+    BILLOW_TRY_VOID(end_part("ReleaseAddress", "AllocationId", one.id, &HeadParts::addresses));
   for (const HeadParts::Group& one : parts.groups)
-    if (const auto done = sure("DeleteSecurityGroup", {{"GroupId", one.id}}); !gone(done))
-      return pass(error_of(done.error()), "DeleteSecurityGroup");
+    BILLOW_TRY_VOID(end_part("DeleteSecurityGroup", "GroupId", one.id, &HeadParts::groups));
   for (const HeadParts::Disk& one : parts.disks)
     if (with_disk)
-      if (const auto done = sure("DeleteVolume", {{"VolumeId", one.id}}); !gone(done))
-        return pass(error_of(done.error()), "DeleteVolume");
+      BILLOW_TRY_VOID(end_part("DeleteVolume", "VolumeId", one.id, &HeadParts::disks));
   return {};
 }
 

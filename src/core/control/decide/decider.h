@@ -168,6 +168,14 @@ struct Decider {
   Decision operator()(const AddPool& c);
   Decision operator()(const RemovePool& c);
   Decision operator()(const PoolSeen& c);
+  bool machine_listed(const Pool& pool,
+                      const Machine& machine,
+                      const MachineSighting& seen,
+                      Events& events);
+  bool machine_omitted(const Pool& pool,
+                       const Machine& machine,
+                       const PoolSeen& list,
+                       Events& events);
   void provider_ended(const Pool& pool,
                       const Machine& machine,
                       const MachineSighting& seen,

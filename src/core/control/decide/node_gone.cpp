@@ -233,8 +233,7 @@ bool is_unused(const State& state, const Machine& machine) {
 
 bool may_run_twice(const State& state, const Machine& machine, const Context& context) {
   // Its agent may have been heard from last when a message of ours still reached it.
-  constexpr Duration fence =
-      limits::agent_unreachable_after + limits::agent_self_fence + limits::fence_margin;
+  constexpr Duration fence = limits::agent_unreachable_after + limits::fenced_after;
   for (NodeId id : nodes_of(state, machine)) {
     const Node& node = state.nodes.at(id);
     if (!node.reachable && context.billed - node.unreachable_since > fence)

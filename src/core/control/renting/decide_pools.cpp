@@ -208,10 +208,8 @@ Decision Decider::operator()(const RemovePool& c) {
   return events;
 }
 
-// Compares the provider's list with the machines of the state. A machine that is listed and lives
-// is noted (what changed of it); one that is listed as ended or failed goes to provider_ended; one
-// that is not listed is gone if the list can be believed and no job of it could then run twice.
-// A pool that is being removed is removed once none of its machines is left (`has_machines`).
+// Compares the provider's list with the machines of the state. A pool that is being removed is
+// removed once none of its machines is left.
 Decision Decider::operator()(const PoolSeen& c) {
   Events events;
   const auto found = state.pools.find(c.pool);
@@ -224,50 +222,63 @@ Decision Decider::operator()(const PoolSeen& c) {
       continue;
     const auto seen = std::find_if(c.machines.begin(), c.machines.end(),
                                    [&](const MachineSighting& s) { return s.name == name; });
-    if (seen != c.machines.end()) {
-      if (seen->ended && seen->may_linger && may_run_twice(state, machine, context)) {
-        has_machines = true;
-        continue;
-      }
-      if (seen->ended || seen->failed) {
-        has_machines = has_machines || !seen->ended;
-        provider_ended(pool, machine, *seen, events);
-        continue;
-      }
-      has_machines = true;
-      const bool billed = seen->billed_from && seen->billed_from != machine.billed_from;
-      const std::string note(utf8_prefix(repaired_utf8(seen->note), limits::words_bytes_max));
-      if (seen->external != machine.external || note != machine.note ||
-          seen->ends_at != machine.ends_at || billed)
-        events.push_back(MachineSeen{name, seen->external, note, seen->ends_at, seen->billed_from});
-      continue;
-    }
-    // A node that answers outweighs a list that may be wrong: a machine that has ended falls
-    // silent within seconds.
-    const bool final_list = pool.capabilities && pool.capabilities->list_is_final;
-    if (!has_ended(machine, pool, c.looked_at) ||
-        (machine.state == MachineState::here && !final_list && machine_answers(state, machine)) ||
-        may_run_twice(state, machine, context)) {
-      has_machines = true;
-      continue;
-    }
-    const std::string reason =
-        machine.state == MachineState::releasing ? machine.reason : "it disappeared from its pool";
-    const bool never_joined = machine.state == MachineState::wanted;
-    machine_gone(state, machine,
-                 {.reason = reason,
-                  .existed = !machine.external.empty() || !machine.booked.empty(),
-                  .unused = never_joined && is_unused(state, machine)},
-                 context, events);
-    // It ended before its agent connected: the next one would end the same way at once.
-    if (machine.state == MachineState::wanted)
-      pause_orders(pool, machine, RefusalKind::capacity,
-                   fmt::format("{} ended before its agent reached this head", name), context.now,
-                   events);
+    const bool remains = seen != c.machines.end() ? machine_listed(pool, machine, *seen, events)
+                                                  : machine_omitted(pool, machine, c, events);
+    has_machines = has_machines || remains;
   }
   if (!has_machines && pool.state == PoolState::removing)
     events.push_back(PoolRemoved{c.pool});
   return events;
+}
+
+// The list contains the machine: alive (what changed of it is noted), failed or ended. True: it
+// still counts as a machine of the pool.
+bool Decider::machine_listed(const Pool& pool,
+                             const Machine& machine,
+                             const MachineSighting& seen,
+                             Events& events) {
+  if (seen.ended && seen.may_linger && may_run_twice(state, machine, context))
+    return true;
+  if (seen.ended || seen.failed) {
+    provider_ended(pool, machine, seen, events);
+    return !seen.ended;
+  }
+  const bool billed = seen.billed_from && seen.billed_from != machine.billed_from;
+  const std::string note(utf8_prefix(repaired_utf8(seen.note), limits::words_bytes_max));
+  if (seen.external != machine.external || note != machine.note ||
+      seen.ends_at != machine.ends_at || billed)
+    events.push_back(
+        MachineSeen{machine.name, seen.external, note, seen.ends_at, seen.billed_from});
+  return true;
+}
+
+// The list does not contain the machine, which is gone if the list can be believed and no job of it
+// could then run twice. True: it still counts as a machine of the pool.
+bool Decider::machine_omitted(const Pool& pool,
+                              const Machine& machine,
+                              const PoolSeen& list,
+                              Events& events) {
+  // A node that answers outweighs a list that may be wrong: a machine that has ended falls silent
+  // within seconds.
+  const bool final_list = pool.capabilities && pool.capabilities->list_is_final;
+  if (!has_ended(machine, pool, list.looked_at) ||
+      (machine.state == MachineState::here && !final_list && machine_answers(state, machine)) ||
+      may_run_twice(state, machine, context))
+    return true;
+  const std::string reason =
+      machine.state == MachineState::releasing ? machine.reason : "it disappeared from its pool";
+  const bool never_joined = machine.state == MachineState::wanted;
+  machine_gone(state, machine,
+               {.reason = reason,
+                .existed = !machine.external.empty() || !machine.booked.empty(),
+                .unused = never_joined && is_unused(state, machine)},
+               context, events);
+  // It ended before its agent connected: the next one would end the same way at once.
+  if (never_joined)
+    pause_orders(pool, machine, RefusalKind::capacity,
+                 fmt::format("{} ended before its agent reached this head", machine.name),
+                 context.now, events);
+  return false;
 }
 
 // The provider accepted the order and could not keep the machine, or the machine has ended
