@@ -7,8 +7,9 @@ import sys
 import tempfile
 import unittest
 
-sys.path.insert(0, os.path.join(SOURCE, "tools/bench"))
 from rig import SOURCE, Rig, poll
+
+sys.path.insert(0, os.path.join(SOURCE, "tools/bench"))
 from slurm import Slurm
 
 WHY_NOT = (
