@@ -79,6 +79,7 @@ struct Ticket {
   // Endpoints that may serve it if this one cannot (a model's others and fallbacks).
   std::vector<std::string> others;
   bool by_host = false;            // a host name has chosen the endpoint
+  bool own_name = false;           // the host name is one that the gateway's owner has given it
   std::string named;               // for another gateway: the endpoint, if the path does not say
   std::size_t body_bytes_max = 0;  // 0: no limit
   bool metered = false;            // it counts for that key until it ends

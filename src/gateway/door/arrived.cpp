@@ -41,6 +41,7 @@ void Gateway::arrived(const std::shared_ptr<Front>& front) {
         421, fmt::format("this gateway does not serve {}", host_of(headers.get("Host"))),
         "use the gateway's address, NAME.DOMAIN, or add it: billow domain add DOMAIN ENDPOINT",
         front->request_id()));
+  front->ticket.own_name = found.by_own_domain || found.kind == HostNames::Kind::endpoint;
   if (found.kind == HostNames::Kind::endpoint && !is_own_call(*front))
     return arrived_by_host(front, found);
   if (is_grpc(front->head()) && !path.starts_with(endpoint_prefix))

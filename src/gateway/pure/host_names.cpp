@@ -45,7 +45,7 @@ HostNames::Found HostNames::find(std::string_view authority) const {
   // Own domains first: nobody can claim a name below them for another endpoint.
   for (const std::string& own : own_) {
     if (host == own)
-      return {};
+      return {Kind::gateway, "", true};
     if (host.size() > own.size() + 1 && host.ends_with(own) &&
         host[host.size() - own.size() - 1] == '.')
       return {Kind::endpoint, host.substr(0, host.size() - own.size() - 1), true};

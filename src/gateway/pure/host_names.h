@@ -29,7 +29,8 @@ class HostNames {
   struct Found {
     Kind kind = Kind::gateway;
     std::string endpoint = {};
-    bool by_own_domain = false;  // the case of the endpoint's name is lost
+    // The name is an own domain or below one (then the case of the endpoint's name is lost).
+    bool by_own_domain = false;
   };
   Found find(std::string_view authority) const;
   // The names that certificates are wanted for: added domains. Not those below own domains, which a

@@ -362,7 +362,7 @@ class AcmeByDns(Acme):
             "Any", (), {"get": staticmethod(lambda name, default: AnyValue())}
         )
         self.ordered("--acme-dns-hook", self.hook(f'echo "$1" >> {done}\n'))
-        poll(lambda: len(self.authority.issued) >= 2, "the renewal", timeout=60)
+        poll(lambda: len(self.authority.issued) >= 2, "the renewal", 60)
 
     def test_a_failure_is_tried_again_later_and_remembered(self):
         self.ordered("--acme-dns-hook", self.hook("exit 3\n"))
@@ -411,13 +411,7 @@ class Domains(EndpointTest):
         self.assertEqual(self.call("chat", "/", "POST", b"x" * 1024)[0], 200)
         self.assertEqual(self.call("chat", "/", "POST", b"x" * 1025)[0], 413)
         self.assertEqual(
-            self.call(
-                "chat",
-                "/",
-                "POST",
-                iter([b"x" * 800, b"x" * 800]),
-                {"Transfer-Encoding": "chunked"},
-            )[0],
+            self.call("chat", "/", "POST", iter([b"x" * 800, b"x" * 800]))[0],
             413,
         )
         self.assertEqual(self.call("chat", "/", headers={"X-Long": "x" * 3000})[0], 431)

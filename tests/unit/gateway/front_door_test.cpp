@@ -68,6 +68,8 @@ TEST(HostNames, LeadToEndpoints) {
   EXPECT_EQ(hosts.find("API.acme.org.").endpoint, "Chat");
   EXPECT_EQ(hosts.find("small.example.com").endpoint, "small") << "nobody can claim it";
   EXPECT_EQ(hosts.find("example.com").kind, Kind::gateway);
+  EXPECT_TRUE(hosts.find("example.com").by_own_domain) << "no page of another can have this name";
+  EXPECT_FALSE(hosts.find("127.0.0.1").by_own_domain);
   for (const char* here : {"", "127.0.0.1:7071", "[::1]:7071", "localhost", "10.0.0.7"})
     EXPECT_EQ(hosts.find(here).kind, Kind::gateway) << here;
   for (const char* other : {"evil.com", "notexample.com", "chat.example.com.evil.org", "gpu-1"})
