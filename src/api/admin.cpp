@@ -6,6 +6,7 @@
 #include "api/files.h"
 #include "base/text.h"
 #include "core/wire/codec.h"
+#include "view/endpoint_document.h"
 #include "view/fleet_documents.h"
 
 namespace billow::api::admin {
@@ -325,6 +326,7 @@ void shutdown(CallPtr call) {
       left.push(Json::object({{"pool", pool->second.name}, {"machines", number}}));
   call->reply(202, Json::object({{"ok", true},
                                  {"running", running == count.end() ? 0 : running->second},
+                                 {"endpoints", view::endpoints_running(call->host.state())},
                                  {"pools", std::move(left)}}));
   call->host.shutdown((*body)["stop_jobs"].bool_or(false));
 }

@@ -5,10 +5,12 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "head/head.h"
+#include "view/endpoint_document.h"
 
 namespace billow::head {
 
 // The local agent ends with the head; supervisors and jobs do not, unless jobs are to be stopped.
+// Gateways stay with the replicas that go on, and serve them until the next head comes.
 void Head::shutdown(bool stop_jobs) {
   if (stopping_)
     return;
@@ -19,11 +21,13 @@ void Head::shutdown(bool stop_jobs) {
   log_info("shutting down{}", stop_jobs ? "; all jobs are being stopped"
                               : go_on   ? "; running jobs continue"
                                         : "");
-  gateways_->leave();  // first, or it would ask for new replicas in place of those that end
-  every(milliseconds(20), [this] {
+  const bool serving = !stop_jobs && view::endpoints_running(state()) > 0;
+  if (!serving)
+    gateways_->leave();  // first, or they would ask for new replicas in place of those that end
+  every(milliseconds(20), [this, serving] {
     if (ending_jobs_ && stop_some_jobs())
       return;
-    if (!left_ && jobs_have_ended() && !agent_on_its_way() && !gateway_on_its_way())
+    if (!left_ && jobs_have_ended() && !agent_on_its_way() && (serving || !gateway_on_its_way()))
       leave();
   });
 }

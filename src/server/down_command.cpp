@@ -195,6 +195,12 @@ int cmd_down(const Parsed& parsed) {
         where.empty() ? "" : " --data " + shell_quote(data_dir), running == 1 ? "it" : "them"));
   else
     print(fmt::format("billow has stopped{}\n", where));
+  if (const std::int64_t served = (*answer)["endpoints"].int_or(0);
+      served > 0 && !parsed.has("stop-jobs"))
+    print(
+        fmt::format("{} endpoint{} served with the replicas that run; to stop them: billow up, "
+                    "then billow down --stop-jobs\n",
+                    served, served == 1 ? " is still" : "s are still"));
   print(machines_text(*answer));
   return 0;
 }

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/text.h"
 #include "core/control/money.h"
 #include "core/wire/codec.h"
@@ -294,6 +296,15 @@ Json explain_endpoint_document(const control::State& state,
                        {"max", current ? current->policy.max : 0},
                        {"reasons", std::move(reasons)},
                        {"replicas", std::move(replicas)}});
+}
+
+std::size_t endpoints_running(const control::State& state) {
+  return static_cast<std::size_t>(std::ranges::count_if(state.replicas, [&](const auto& each) {
+    return std::ranges::any_of(each.second, [&](JobId id) {
+      const Job* job = state.find_job(id);
+      return job && job->state == JobState::running;
+    });
+  }));
 }
 
 }  // namespace billow::view

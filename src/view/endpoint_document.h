@@ -31,4 +31,7 @@ Json explain_endpoint_document(const control::State& state,
                                const GatewayView& gateways,
                                Moment at);
 
+// How many endpoints have a replica that runs. They are served while no head runs.
+std::size_t endpoints_running(const control::State& state);
+
 }  // namespace billow::view

@@ -26,15 +26,6 @@ std::string stamp_of(const std::string& path) {
                      info.st_mtim.tv_nsec);
 }
 
-// "*.example.org" is for names with exactly one label more.
-bool covers(std::string_view pattern, std::string_view name) {
-  if (pattern == name)
-    return true;
-  const auto dot = name.find('.');
-  return pattern.starts_with("*.") && dot != name.npos && dot > 0 &&
-         name.substr(dot) == pattern.substr(1);
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Certificates>> Certificates::create(Options options) {
@@ -46,6 +37,7 @@ Result<std::unique_ptr<Certificates>> Certificates::create(Options options) {
 
 bool Certificates::look() {
   std::set<std::string> here;
+  bool changed = false;
   for (const std::string& directory : options_.directories) {
     std::error_code none;
     for (const auto& entry : std::filesystem::directory_iterator(directory, none)) {
@@ -55,10 +47,13 @@ bool Certificates::look() {
       auto key = entry.path();
       key.replace_extension(".key");
       here.insert(entry.path());
-      look_at(entry.path(), key);
+      changed |= look_at(entry.path(), key);
     }
   }
-  std::erase_if(pairs_, [&](const auto& each) { return !here.contains(each.first); });
+  changed |=
+      std::erase_if(pairs_, [&](const auto& each) { return !here.contains(each.first); }) > 0;
+  if (changed)
+    index();
   const std::string stamp = stamp_of(options_.cert) + stamp_of(options_.key);
   if (stamp == default_stamp_)
     return false;
@@ -73,11 +68,12 @@ bool Certificates::look() {
   return true;
 }
 
-void Certificates::look_at(const std::string& cert, const std::string& key) {
+// True: another pair is in use for it.
+bool Certificates::look_at(const std::string& cert, const std::string& key) {
   const std::string stamp = stamp_of(cert) + stamp_of(key);
   Pair& pair = pairs_[cert];
   if (pair.stamp == stamp)
-    return;
+    return false;
   const bool before = !pair.stamp.empty();
   pair.stamp = stamp;  // one that is wrong is reported once
   const auto load = [&]() -> Result<Pair> {
@@ -89,33 +85,40 @@ void Certificates::look_at(const std::string& cert, const std::string& key) {
                 BILLOW_TRY(net::TlsContext::server({cert, key, true}))};
   };
   auto loaded = load();
-  if (!loaded)
-    return log_warn("{}: {}{}", cert, loaded.error().message,
-                    pair.context ? "; the certificate before it stays in use" : "");
+  if (!loaded) {
+    log_warn("{}: {}{}", cert, loaded.error().message,
+             pair.context ? "; the certificate before it stays in use" : "");
+    return false;
+  }
   pair = std::move(*loaded);
   log_info("the certificate {} {} for {}, until {}", cert,
            before ? "has changed and is in use" : "is in use", join(pair.names, ", "),
            format_utc(pair.life.until));
+  return true;
 }
 
-// Of several, an exact name wins over a wildcard, then the one that lasts longest.
-const Certificates::Pair* Certificates::best(std::string_view name) const {
-  const Pair* found = nullptr;
-  bool exact = false;
+void Certificates::index() {
+  by_name_.clear();
   for (const auto& [path, pair] : pairs_) {
     if (!pair.context)
       continue;
-    for (const std::string& pattern : pair.names) {
-      if (!covers(pattern, name))
-        continue;
-      const bool same = pattern == name;
-      if (!found || (same && !exact) || (same == exact && pair.life.until > found->life.until)) {
-        found = &pair;
-        exact = same;
-      }
+    for (const std::string& name : pair.names) {
+      const Pair*& best = by_name_[name];
+      if (!best || pair.life.until > best->life.until)
+        best = &pair;
     }
   }
-  return found;
+}
+
+// An exact name wins over a wildcard. "*.example.org" is for names with exactly one label more.
+const Certificates::Pair* Certificates::best(std::string_view name) const {
+  if (const auto exact = by_name_.find(name); exact != by_name_.end())
+    return exact->second;
+  const auto dot = name.find('.');
+  if (dot == name.npos || dot == 0)
+    return nullptr;
+  const auto wildcard = by_name_.find("*" + std::string(name.substr(dot)));
+  return wildcard == by_name_.end() ? nullptr : wildcard->second;
 }
 
 std::shared_ptr<net::TlsContext> Certificates::find(std::string_view name) const {

@@ -43,11 +43,15 @@ class Certificates {
     std::shared_ptr<net::TlsContext> context;
   };
   explicit Certificates(Options options) : options_(std::move(options)) {}
-  void look_at(const std::string& cert, const std::string& key);
+  bool look_at(const std::string& cert, const std::string& key);
+  void index();
   const Pair* best(std::string_view name) const;
 
   Options options_;
   std::map<std::string, Pair> pairs_;  // by the certificate's path
+  // By host name or wildcard: the pair that lasts longest. Names of many certificates are asked for
+  // again and again, on the loop that serves requests.
+  std::map<std::string, const Pair*, std::less<>> by_name_;
   std::string default_stamp_;
   std::shared_ptr<net::TlsContext> default_;  // read again since the start
 };

@@ -542,7 +542,7 @@ class Faults(EndpointTest):
         self.rig.kill(old)
         pid = poll(lambda: self.gateway_pid() not in (0, old) and self.gateway_pid(), "a new one")
         os.kill(pid, signal.SIGSTOP)  # likely before it has connected
-        down = self.rig.start("down")
+        down = self.rig.start("down", "--stop-jobs")
         poll(lambda: "shutting down" in self.rig.head_log(), "the head is ending")
         os.kill(pid, signal.SIGCONT)
         self.assertEqual(down.wait(60), 0)

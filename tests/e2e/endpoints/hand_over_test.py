@@ -217,6 +217,23 @@ class Successors(unittest.TestCase):
 
 
 class Upgrades(EndpointTest):
+    def up_with(self, *options):
+        """Starts the head with other options; returns the gateway that has them."""
+        self.rig.args = (*self.rig.args, *options)
+        self.rig.up()
+        return poll(
+            lambda: next(
+                (
+                    pid
+                    for pid, line in self.rig.processes().items()
+                    if " gateway --head" in line and options[-1] in line
+                ),
+                0,
+            ),
+            "a gateway with the new option",
+            60,
+        )
+
     def test_a_head_with_other_options_replaces_its_gateway_and_no_request_fails(self):
         self.deploy("app", "--min", 1, "--access", "open")
         old = self.gateway_pid()
@@ -224,20 +241,21 @@ class Upgrades(EndpointTest):
         callers = Callers(f"{host}:{port}", "app", keep=3, fresh=1, echo=False)
         self.addCleanup(callers.end)
         poll(lambda: callers.answered > 50, "requests", 60)
-        self.rig.kill(self.rig.head_pid())
         args = self.rig.args
         self.addCleanup(setattr, self.rig, "args", args)
-        self.rig.args = (*args, "--webhook-host", "hooks.example")
-        self.rig.up()
-        with_options = lambda: next(
-            (
-                pid
-                for pid, line in self.rig.processes().items()
-                if " gateway --head" in line and "hooks.example" in line
-            ),
-            0,
-        )
-        new = poll(with_options, "a gateway with the new option", 60)
+        self.rig.kill(self.rig.head_pid())
+        new = self.up_with("--webhook-host", "hooks.example")
+        middle = new
+        said = self.rig.ok("down").text
+        self.assertIn("1 endpoint is still served", said)
+        new = self.up_with("--webhook-host", "others.example")
+        self.assertNotEqual(new, middle)
+        os.kill(self.rig.head_pid(), signal.SIGTERM)
+        poll(lambda: not self.rig.head_pid(), "the head has ended", 30)
+        middle = new
+        new = self.up_with("--webhook-host", "third.example")
+        self.assertNotEqual(new, middle)
+        poll(lambda: middle not in self.rig.processes(), "the one before has ended", 60)
         self.assertNotEqual(new, old)
         poll(lambda: old not in self.rig.processes(), "the old one has ended", 60)
         answered = callers.answered
