@@ -158,17 +158,26 @@ void endpoint(CallPtr call) {
       [call](Result<SeriesAnswer> answer) {
         if (!answer)
           return call->fail(answer.error());
-        double requests = 0, usd = 0;
-        for (GpuSampleRow& point : answer->points) {
-          point[endpoint_cold_starts] *= answer->step.seconds() / limits::history_step.seconds();
-          if (!std::isnan(point[endpoint_requests]))
-            requests += point[endpoint_requests] / 1000 * answer->step.seconds();
-          if (!std::isnan(point[endpoint_spend]))
-            usd += point[endpoint_spend] / 1000 / 3600 * answer->step.seconds();
+        // A point that is known in part stands for that part only.
+        double requests = 0, errors = 0, cold_starts = 0, usd = 0;
+        const auto add = [](double& sum, double value) {
+          sum += std::isnan(value) ? 0 : value;
+        };
+        for (std::size_t i = 0; i < answer->points.size(); ++i) {
+          GpuSampleRow& point = answer->points[i];
+          const double seconds = answer->known_s[i];
+          point[endpoint_cold_starts] *= seconds / limits::history_step.seconds();
+          add(requests, point[endpoint_requests] / 1000 * seconds);
+          add(errors, point[endpoint_errors] / 1000 * seconds);
+          add(cold_starts, point[endpoint_cold_starts]);
+          add(usd, point[endpoint_spend] / 1000 / 3600 * seconds);
         }
         Json out = series_document(answer->from, answer->step, endpoint_series_columns,
                                    answer->points.size(),
                                    [&](std::size_t i) { return answer->points[i]; });
+        out.set("requests", requests);
+        out.set("errors", errors);
+        out.set("cold_starts", cold_starts);
         out.set("usd_per_1000", requests >= 1 ? Json(usd / requests * 1000) : Json());
         call->reply(200, out);
       });

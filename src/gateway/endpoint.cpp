@@ -155,6 +155,7 @@ LiveReplica& LiveEndpoint::add_replica(const ReplicaRow& row, SteadyTime now) {
     asked_.erase(asked);
   }
   LiveReplica& live = replicas_[row.job];
+  live.adopted = since == now && !row.address.empty();
   live.first_seen = since;
   live.asked_at = since;
   router.replica(row.job, now).since = since;

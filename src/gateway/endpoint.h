@@ -40,6 +40,7 @@ struct LiveReplica {
   std::shared_ptr<Upstream> upstream;
   bool healthy = false;
   bool was_healthy = false;  // at least once
+  bool adopted = false;      // it ran when this gateway first saw it
   bool started = false;      // its start-up probe has succeeded, or there is none
   bool checking = false;
   bool told_to_stop = false;

@@ -150,12 +150,12 @@ void LiveEndpoint::checked(ReplicaKey key, Check result, SteadyTime now) {
     live.check_at = live.out_until;
     return;
   }
-  if (!live.was_healthy) {
+  if (!live.was_healthy && !live.adopted) {
     const Duration took = now - live.first_seen;
     scaler.came_up(took);
     start_time.add(took);
     ++totals.cold_starts;
-  } else {
+  } else if (live.was_healthy) {
     log_info("endpoint {}: replica {} is healthy again", name_, key);
   }
   ready(live, now);

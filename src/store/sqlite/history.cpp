@@ -170,6 +170,8 @@ class FileHistory final : public History {
         if (known[c])
           mean[c] = sum[c] / known[c];
       out.points.push_back(mean);
+      out.known_s.push_back(static_cast<double>(*std::ranges::max_element(known)) *
+                            static_cast<double>(step));
     }
     return out;
   }

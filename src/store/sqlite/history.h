@@ -67,6 +67,7 @@ struct SeriesAnswer {
   WallTime from;  // the beginning of the first point
   Duration step;
   std::vector<GpuSampleRow> points;  // one per step; all unknown if there was nothing
+  std::vector<double> known_s;       // of each point: the seconds whose values it is the mean of
 };
 
 class History {

@@ -119,6 +119,14 @@ TEST(History, TellsWhatHappenedAtEachGrain) {
   const auto few = (*history)->read("n1/a", begin, {end.ns - 10 * second}, 20);
   ASSERT_TRUE(few);
   EXPECT_LE(few->points.size(), 21u);
+  // A point that is known in part says so: its mean must not count for the whole of it.
+  const auto last = (*history)->read("n1/a", {end.ns - 600 * second}, {end.ns + 300 * second}, 2);
+  ASSERT_TRUE(last);
+  double known = 0;
+  for (double each : last->known_s)
+    known += each;
+  EXPECT_GE(known, 600);
+  EXPECT_LT(known, last->step.seconds() * static_cast<double>(last->points.size()));
   const auto nobody = (*history)->read("n2/b", begin, end, 10);
   ASSERT_TRUE(nobody);
   for (const auto& point : nobody->points)

@@ -11,6 +11,9 @@ import { RangeBar } from '../time/range_bar';
 
 interface EndpointSeries extends Series {
   usd_per_1000?: number | null;
+  requests?: number;
+  errors?: number;
+  cold_starts?: number;
 }
 interface Deployed {
   revisions: { number: number; made_at: string }[];
@@ -69,10 +72,8 @@ export function EndpointCharts({ name }: { name: string }) {
   const s = data.value;
   const of = (key: string) => s?.series[key] ?? [];
   const any = (key: string) => of(key).some((v) => v != null);
-  const sum = (key: string) =>
-    of(key).reduce<number>((a, v) => a + (v ?? 0), 0) * (key.endsWith('_per_s') ? s!.step_s : 1);
-  const requests = s ? sum('requests_per_s') : 0;
-  const errors = s ? sum('errors_per_s') : 0;
+  const requests = s?.requests ?? 0;
+  const errors = s?.errors ?? 0;
   const common = s && { fromMs: s.from_ms, stepS: s.step_s, marks: marks.value };
   return (
     <section aria-label={`${name} over time`}>
@@ -88,7 +89,7 @@ export function EndpointCharts({ name }: { name: string }) {
               {requests >= 1 && ` (${((errors / requests) * 100).toFixed(2)} %)`}
             </span>
             <span>
-              <b>{Math.round(sum('cold_starts')).toLocaleString()}</b> cold starts
+              <b>{Math.round(s.cold_starts ?? 0).toLocaleString()}</b> cold starts
             </span>
             <span>
               <b>{s.usd_per_1000 == null ? '–' : dollars(s.usd_per_1000)}</b> per 1,000 requests
