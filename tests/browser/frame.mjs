@@ -51,18 +51,19 @@ test('titles, unknown pages and jobs, and where the focus goes', async () => {
 });
 
 test('the palette takes what is typed before it is shown', async ({ page }) => {
-  const id = submit('--name', 'find-me-late', '--', 'sleep', '300');
+  const id = submit('--name', 'appears-late', '--', 'sleep', '300');
   await page.route(/\/v1\/jobs\?.*search=|\.js$/, async (route) => {
     await new Promise((resolve) => setTimeout(resolve, 500));
     await route.continue();
   });
   await page.keyboard.press('Control+k');
-  await page.keyboard.type('find-me-lade');
+  await page.keyboard.type('appears-lade');
   await page.keyboard.press('Backspace');
   await page.keyboard.press('Backspace');
   await page.keyboard.type('te');
   await page.keyboard.press('Enter');
   await page.waitForURL(new RegExp(`#/jobs/${id}$`));
+  stop(id);
 });
 
 test('the palette goes to pages, jobs and nodes', async ({ page }) => {
