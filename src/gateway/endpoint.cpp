@@ -300,6 +300,7 @@ void LiveEndpoint::close() {
 EndpointFigures LiveEndpoint::counts() const {
   EndpointFigures f = totals;
   f.serving = row_.serving;
+  f.canary = row_.canary;
   for (const auto& [key, r] : router.replicas()) {
     if (r.phase == Phase::ready || r.phase == Phase::falling)
       ++f.ready;  // a replica that is falling asleep still holds its GPU

@@ -53,8 +53,8 @@ void Gateway::tell_changes() {
   std::string now;
   for (const auto& [name, endpoint] : endpoints_) {
     const EndpointFigures f = endpoint->counts();
-    append_format(now, "{} {} {} {} {} {} {}\n", name, f.serving, f.ready, f.sleeping, f.coming,
-                  f.recovered_from, fmt::join(endpoint->notes(), "; "));
+    append_format(now, "{} {} {} {} {} {} {} {}\n", name, f.serving, f.canary, f.ready, f.sleeping,
+                  f.coming, f.recovered_from, fmt::join(endpoint->notes(), "; "));
   }
   if (now == told_)
     return;

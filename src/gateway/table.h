@@ -105,6 +105,7 @@ struct EndpointRow {
     v("name", s.name);
     v("policy", s.policy);
     v("serving", s.serving);
+    v("canary", s.canary);
     v("rolling", s.rolling);
     v("keys", s.keys);
     v("failed_job", s.failed_job);
@@ -335,7 +336,7 @@ struct EndpointFigures {
   std::vector<std::string> notes;          // what its owner should know, as sentences
   // Of DailyPattern, for the gateway's own file.
   std::vector<double> daily_peaks;
-  std::uint32_t serving = 0;  // the revision whose replicas and settings it uses
+  std::uint32_t serving = 0, canary = 0;  // the revisions whose replicas and settings it uses
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("name", s.name);

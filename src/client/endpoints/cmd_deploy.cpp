@@ -239,10 +239,14 @@ bool needs_a_key(const Json& endpoint) {
   return endpoint["access"].str_or("") == "key" && endpoint["keys"].items().empty();
 }
 
-// Whether every gateway serves this revision or a later one, with its settings: gateways learn of
-// it a moment after the head.
-bool known_everywhere(const Json& endpoint, std::uint64_t revision) {
-  return endpoint["figures"]["serving"].uint_or(0) >= revision;
+// Whether a gateway does not yet use a revision that serves, or is a canary, as the head sees it:
+// gateways learn of it a moment later.
+bool unknown_somewhere(const Json& endpoint, std::uint64_t revision, bool promoted) {
+  const Json& figures = endpoint["figures"];
+  if (endpoint["revision"].uint_or(0) == revision)
+    return figures["serving"].uint_or(0) < revision;
+  return !promoted && endpoint["canary"].uint_or(0) == revision &&
+         figures["canary"].uint_or(0) != revision;
 }
 
 // The end of a revision's rollout: printed; nothing while it is still under way.
@@ -326,7 +330,7 @@ int await_revision(Client& client,
       continue;
     }
     const SteadyTime now = system_clock().steady();
-    if ((*e)["revision"].uint_or(0) == revision && !known_everywhere(*e, revision)) {
+    if (unknown_somewhere(*e, revision, promoted)) {
       if (!served)
         served = now;
       if (now - *served < patience)

@@ -82,13 +82,14 @@ void Gateways::record_keys(Link& link, const std::vector<KeyUse>& uses) {
 void Gateways::add_up(const std::string& endpoint) {
   gateway::EndpointFigures sum;
   sum.name = endpoint;
-  sum.serving = UINT32_MAX;
+  sum.serving = sum.canary = UINT32_MAX;
   for (const auto& link : links_) {
     const auto found = link->figures.find(endpoint);
     if (found == link->figures.end())
       continue;
     const auto& f = found->second;
     sum.serving = std::min(sum.serving, f.serving);
+    sum.canary = std::min(sum.canary, f.canary);
     sum.requests += f.requests;
     sum.failed += f.failed;
     sum.refused += f.refused;
@@ -121,7 +122,7 @@ void Gateways::add_up(const std::string& endpoint) {
     sum.recovered_from = std::max(sum.recovered_from, f.recovered_from);
   }
   if (sum.serving == UINT32_MAX)
-    sum.serving = 0;
+    sum.serving = sum.canary = 0;
   figures_[endpoint] = sum;
 }
 
