@@ -13,6 +13,7 @@
 // - Connections to replicas are reused, but only if nothing unexpected has arrived on them.
 #pragma once
 
+#include <ctime>
 #include <functional>
 #include <map>
 #include <memory>

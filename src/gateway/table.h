@@ -105,7 +105,6 @@ struct EndpointRow {
     v("name", s.name);
     v("policy", s.policy);
     v("serving", s.serving);
-    v("canary", s.canary);
     v("rolling", s.rolling);
     v("keys", s.keys);
     v("failed_job", s.failed_job);
@@ -370,6 +369,7 @@ struct EndpointFigures {
     v("notes", s.notes);
     v("daily_peaks", s.daily_peaks);
     v("serving", s.serving);
+    v("canary", s.canary);
   }
 };
 struct Figures {
