@@ -184,16 +184,14 @@ Result<ReleasePlan> read_release(const Parsed& parsed) {
   return plan;
 }
 
-// A new revision keeps the scaling and the access of the endpoint unless they are given again: an
-// endpoint behind a key must not become open because a new version was deployed. The kept options
-// are printed.
-std::string kept_options(const Parsed& parsed, const EndpointPolicy& p) {
+// Calls `keep` for each setting that differs from its default.
+template <class Keep>
+void each_setting(const EndpointPolicy& p, const Keep& keep_one) {
   EndpointPolicy fresh;
   fresh.access = EndpointAccess::key;
-  std::vector<std::string> kept;
   const auto keep = [&](const char* option, bool differs, const std::string& value) {
-    if (differs && !parsed.has(option))
-      kept.push_back(fmt::format("--{} {}", option, value));
+    if (differs)
+      keep_one(option, fmt::format("--{} {}", option, value));
   };
   keep("access", p.access != fresh.access, std::string(enum_name(p.access)));
   keep("min", p.min != fresh.min, std::to_string(p.min));
@@ -217,6 +215,17 @@ std::string kept_options(const Parsed& parsed, const EndpointPolicy& p) {
   keep("sample", p.sample != fresh.sample, fmt::format("{:g}%", p.sample / 10.0));
   keep("price", p.prices != fresh.prices, prices_text(p.prices));
   each_operation(p, [&](const char* option, std::string value) { keep(option, true, value); });
+}
+
+// A new revision keeps the scaling and the access of the endpoint unless they are given again: an
+// endpoint behind a key must not become open because a new version was deployed. The kept options
+// are printed.
+std::string kept_options(const Parsed& parsed, const EndpointPolicy& p) {
+  std::vector<std::string> kept;
+  each_setting(p, [&](const char* option, std::string text) {
+    if (!parsed.has(option))
+      kept.push_back(std::move(text));
+  });
   return join(kept, ", ");
 }
 
@@ -296,6 +305,12 @@ std::optional<int> rollout_end(const Json& endpoint,
 }
 
 }  // namespace
+
+std::string settings_text(const EndpointPolicy& policy) {
+  std::vector<std::string> all;
+  each_setting(policy, [&](const char*, std::string text) { all.push_back(std::move(text)); });
+  return join(all, ", ");
+}
 
 std::string url_of(const Json& endpoint) {
   const auto& urls = endpoint["urls"].items();

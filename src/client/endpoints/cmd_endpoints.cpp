@@ -12,7 +12,7 @@
 #include "client/frame/when.h"
 #include "client/request/job_list.h"
 #include "client/request/job_request.h"
-#include "core/model/endpoint.h"
+#include "core/model/endpoint_program.h"
 #include "core/wire/codec.h"
 
 namespace billow::client {
@@ -271,6 +271,26 @@ int cmd_scale(const Parsed& parsed) {
   });
 }
 
+// What a rollback restores, and what it leaves as it is.
+std::string rollback_text(const std::string& name, const Json& done) {
+  const auto policy = wire::from_json_text<EndpointPolicy>(done["policy"].dump());
+  if (!policy)
+    return {};
+  EndpointPolicy kept = *policy, restored;
+  take_program_settings(kept, {});
+  restored.access = EndpointAccess::key;
+  restored.max = policy->max;
+  take_program_settings(restored, *policy);
+  restored.max = EndpointPolicy{}.max;
+  const std::string probes = settings_text(restored), others = settings_text(kept);
+  return fmt::format(
+      "{}: revision {} has the command, image, resources and environment {}{}{}; access {} and the "
+      "other settings stay as they are{}{}",
+      name, done["revision"].uint_or(0), done["reason"].str_or("as before"),
+      probes.empty() ? "" : ", and its ", printable(probes), enum_name(policy->access),
+      others.empty() ? "" : ": ", printable(others));
+}
+
 int cmd_rollback(const Parsed& parsed) {
   Json body = Json::object();
   if (parsed.has("to")) {
@@ -297,6 +317,8 @@ int cmd_rollback(const Parsed& parsed) {
                         *name, ended));
     return 0;
   }
+  if (const std::string text = rollback_text(*name, *done); !text.empty() && !parsed.has("quiet"))
+    say(text);
   return await_revision(*client, *name, (*done)["revision"].uint_or(0), parsed.has("json"),
                         parsed.has("quiet"));
 }

@@ -97,6 +97,22 @@ class Canaries(ReleaseTest):
         poll(lambda: {self.version("back") for _ in range(4)} == {"1"}, "only the old revision")
         self.assertIn("no canary", self.fails("promote", "back"))
 
+    def test_rollback_restores_the_program_but_neither_opens_nor_shrinks_the_endpoint(self):
+        self.deploy("shut", "--access", "open", "--health", "/health")
+        self.deploy("shut", "--access", "key", "--max", 2, "--health", "/", version="2")
+        self.rig.ok("scale", "shut", "--min", 1, "--max", 3)
+        said = self.rig.ok("rollback", "shut").errors
+        self.assertIn("as revision 1", said)
+        self.assertIn("its --health /health", said)
+        self.assertIn("access key", said)
+        self.assertIn("--min 1, --max 3", said)
+        self.assertEqual(self.call("shut", "/")[0], 401)
+        key = self.rig.ok("endpoint-key", "shut").text.strip()
+        sent = {"Authorization": f"Bearer {key}"}
+        poll(lambda: self.version("shut", headers=sent) == "1", "the old program")
+        shut = self.endpoint("shut")
+        self.assertEqual((shut["access"], shut["min"], shut["max"]), ("key", 1, 3))
+
     def test_a_canary_that_fails_under_load_is_rolled_back_by_itself(self):
         self.deploy("hurt", "--min", 2, "--max", 4, "--health", "/health")
         stop, statuses, lock = threading.Event(), [], threading.Lock()
