@@ -2,6 +2,8 @@
 that is worse than the old revision. Keys of callers: limits, and what they have used."""
 
 import json
+import shutil
+import subprocess
 import threading
 import time
 import unittest
@@ -144,6 +146,21 @@ class Canaries(ReleaseTest):
         self.assertIn("requests failed", reason)
         self.assertIn(reason, self.shown("describe", "hurt"))
         self.assertIn("rolled back", self.shown("endpoints"))
+
+    @unittest.skipUnless(shutil.which("curl"), "curl is not installed")
+    def test_a_canary_that_fails_over_http2_is_rolled_back_too(self):
+        self.deploy("two", "--access", "open", "--min", 1, "--health", "/health")
+        self.deploy("two", "--traffic", "50%", version="broken")
+        host, port = self.gateway()
+        calls = 0
+        while self.revision("two", 2)["state"] == "canary" and calls < 200:
+            subprocess.run(
+                ["curl", "-s", "--http2-prior-knowledge", f"http://{host}:{port}/f/two/"],
+                stdout=subprocess.DEVNULL,
+                check=True,
+            )
+            calls += 1
+        self.assertEqual(self.revision("two", 2)["state"], "rolled_back", f"after {calls} calls")
 
     def test_a_slow_canary_is_rolled_back_and_an_equal_one_is_not(self):
         self.deploy("pace", "--min", 1, "--max", 2)
