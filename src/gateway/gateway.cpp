@@ -218,6 +218,7 @@ void Gateway::serve(const std::shared_ptr<Front>& front,
   ticket.prefix_bytes = prefix_bytes;
   ticket.timeout = endpoint->policy().timeout;
   ticket.endpoint = endpoint;
+  ticket.failure_counted = false;
   ticket.named = prefix_bytes == 0 ? endpoint->name() : "";
   ticket.wants_usage = true;
   ticket.trace = tracer_.begin(front->head().headers.get("traceparent"));
@@ -488,8 +489,11 @@ void Gateway::over(Front& front, End end) {
   }
   if (end == End::client_gone)
     ++endpoint->totals.cancelled;
-  if (end == End::replica_failed || end == End::timed_out ||
-      (end == End::refused && ticket.status >= 500))
+  // An answer with a server's error failed for its caller, whoever wrote it.
+  const bool failed = end == End::replica_failed || end == End::timed_out ||
+                      (end == End::refused && ticket.status >= 500) ||
+                      (end == End::answered && (ticket.status >= 500 || ticket.failed_inside));
+  if (failed && !ticket.failure_counted)
     ++endpoint->totals.failed;
   if (held_.erase(ticket.id) > 0)
     endpoint->router.cancel(ticket.id);

@@ -91,7 +91,7 @@ std::string Gateway::metrics() const {
   };
   family("requests_total", "counter", "Requests received.",
          [](const LiveEndpoint& e) { return e.totals.requests; });
-  family("failed_total", "counter", "Requests that failed or timed out at a replica.",
+  family("failed_total", "counter", "Requests that failed, timed out, or were answered with 5xx.",
          [](const LiveEndpoint& e) { return e.totals.failed; });
   family("refused_total", "counter", "Requests refused because the queue was full.",
          [](const LiveEndpoint& e) { return e.totals.refused; });

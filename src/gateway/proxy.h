@@ -86,6 +86,7 @@ struct Ticket {
   KeyMeter::Reserved reserved;
   NanoUsd charge;              // what it has cost the key
   bool failed_inside = false;  // gRPC: the status of an answer that HTTP calls good
+  bool failure_counted = false;  // for its endpoint, which it has left
   std::uint32_t tries = 0;
   std::uint32_t lost = 0;                     // replicas that failed after they had got it
   std::shared_ptr<Upstream> upstream;         // while one serves it

@@ -194,6 +194,7 @@ void Gateway::leave_endpoint(Front& front, bool failed) {
   const auto endpoint = std::static_pointer_cast<LiveEndpoint>(ticket.endpoint);
   if (failed)
     ++endpoint->totals.failed;
+  ticket.failure_counted = failed;
   const auto upstream = std::exchange(ticket.upstream, nullptr);
   ticket.tries = ticket.lost = 0;
   ticket.first_byte = {};

@@ -125,5 +125,18 @@ TEST(Proxy, ARequestToADeadReplicaGoesToAnother) {
   EXPECT_EQ(two->totals.retried, 1u);
 }
 
+TEST(Failures, AnAnswerWithAServersErrorCountsOnce) {
+  Rig rig;
+  EXPECT_NE(rig.exchange("GET /f/app/x HTTP/1.1\r\nHost: localhost\r\n\r\n").find(" 200 "),
+            std::string::npos);
+  const auto& totals = rig.gateway->find("app")->totals;
+  EXPECT_EQ(totals.failed, 0u);
+  EXPECT_NE(rig.exchange("GET /f/app/broken HTTP/1.1\r\nHost: localhost\r\n\r\n").find(" 500 "),
+            std::string::npos);
+  EXPECT_EQ(totals.requests, 2u);
+  EXPECT_EQ(totals.failed, 1u);
+  EXPECT_EQ(rig.gateway->find("app")->figures().ready, 1u) << "one error makes no replica sick";
+}
+
 }  // namespace
 }  // namespace billow::gateway
