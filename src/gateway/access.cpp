@@ -8,31 +8,10 @@
 #include "base/crypto.h"
 #include "base/text.h"
 #include "gateway/gateway.h"
+#include "gateway/pure/credentials.h"
 
 namespace billow::gateway {
 namespace {
-
-struct Offered {
-  std::string key;
-  const char* header = "";
-  bool by_browser = false;  // which sends it with the calls of every page
-};
-
-// A key comes as a bearer token (as OpenAI's clients send it), as X-Api-Key, or as the password of
-// a browser's sign-in dialog.
-Offered offered_key(const net::Headers& headers) {
-  if (const auto key = headers.get("X-Api-Key"); !key.empty())
-    return {std::string(key), "X-Api-Key"};
-  const auto authorization = headers.get("Authorization");
-  if (starts_with_nocase(authorization, "Bearer "))
-    return {std::string(trim(authorization.substr(7))), "Authorization"};
-  std::string plain;
-  if (starts_with_nocase(authorization, "Basic ") &&
-      base64_decode(trim(authorization.substr(6)), plain))
-    if (const auto colon = plain.find(':'); colon != std::string::npos)
-      return {plain.substr(colon + 1), "Authorization", true};
-  return {};
-}
 
 // Whether a Host header names this machine by an address. A name could be one that an attacker
 // lets point here (DNS rebinding), so that pages of the attacker count as ours. Browsers always
@@ -120,7 +99,7 @@ std::optional<net::Response> check_access(Front& front,
   const auto access = endpoint.policy().access;
   if (access == EndpointAccess::open)
     return std::nullopt;
-  const Offered offered = offered_key(headers);
+  const OfferedKey offered = offered_key(headers);
   const KeyRow* key = endpoint.key_for(offered.key);
   const bool expired = key && key->expires_at && key->expires_at <= system_clock().wall();
   if (key && !expired) {
@@ -144,10 +123,6 @@ std::optional<net::Response> check_access(Front& front,
   answer.headers.add("WWW-Authenticate",
                      fmt::format("Basic realm=\"{}\", charset=\"UTF-8\"", endpoint.name()));
   return answer;
-}
-
-std::string offered_key_of(const net::Headers& headers) {
-  return offered_key(headers).key;
 }
 
 std::optional<net::Response> cors_preflight(Front& front, const EndpointPolicy& policy) {

@@ -222,8 +222,6 @@ std::optional<net::Response> check_access(Front& front,
 // Who sends a request, if requests of one sender belong together (`EndpointPolicy::sticky`); empty:
 // it is on its own.
 std::string sender_of(const Front& front, std::string_view sticky);
-// The key that a request brings, right or wrong; empty: none.
-std::string offered_key_of(const net::Headers& headers);
 // The answer to a browser's CORS preflight; none: it is not one.
 std::optional<net::Response> cors_preflight(Front& front, const EndpointPolicy& policy);
 TokenUsage usage_of(std::string_view tail);

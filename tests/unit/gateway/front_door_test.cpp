@@ -1,6 +1,8 @@
 // The pure parts of the front door: routes of models, host names, and the word of proxies.
 #include <gtest/gtest.h>
 
+#include "base/crypto.h"
+#include "gateway/pure/credentials.h"
 #include "gateway/pure/forwarded.h"
 #include "gateway/pure/host_names.h"
 #include "gateway/pure/model_routes.h"
@@ -148,6 +150,21 @@ TEST(Forwarded, AHeaderThatTheProxyDoesNotWriteNamesNoClient) {
   EXPECT_EQ(client({{"Forwarded", "for=203.0.113.9;x=\"a, for=6.6.6.6\""}}).address, "203.0.113.9");
   EXPECT_EQ(client({{"Forwarded", "for=6.6.6.6;x=\", for=203.0.113.9"}}).address, "")
       << "a quote that would hide what the proxy appended";
+}
+
+TEST(Credentials, KeysOfEndpointsAreFoundInEveryForm) {
+  const std::string pair = base64("x:bwk_abc"), escaped = base64("x:bwk%5Fabc");
+  for (const std::string& held :
+       {std::string("Bearer bwk_abc"), std::string("bwk_abc"), std::string("Bearer bwk%5fabc"),
+        std::string("Bearer %zz%62wk_abc"), "Basic " + pair, "basic  " + pair, "BASIC\t" + pair,
+        "Basic " + base64("bwk_abc:"), "Basic " + base64("xy:bwk_abcd"),
+        "Basic " + base64("xyz:bwk_a").substr(0, 11), "Basic " + escaped})
+    EXPECT_TRUE(holds_endpoint_key(held)) << held;
+  for (const std::string& own :
+       {std::string("Bearer sk-abc"), "Basic " + base64("user:password"),
+        std::string("Bearer bwk"), std::string("Basic"), std::string(""), std::string("%"),
+        std::string("Bearer ") + base64("a token")})
+    EXPECT_FALSE(holds_endpoint_key(own)) << own;
 }
 
 std::string proxy_header(unsigned char command, unsigned char family, std::string_view body) {

@@ -454,6 +454,21 @@ TEST(Proxy, KeysAreAskedForAndNotPassedOn) {
   }
 }
 
+TEST(Proxy, AnOpenEndpointGetsItsOwnCredentialsButNoKeyOfAnother) {
+  Rig rig;
+  EndpointPolicy open;
+  open.access = EndpointAccess::open;
+  rig.table(1, open);
+  const auto seen = [&](const std::string& value) {
+    return rig.exchange("GET /f/app/headers HTTP/1.1\r\nHost: localhost\r\nAuthorization: " + value +
+                        "\r\n\r\n");
+  };
+  for (const std::string own : {"Bearer of-the-app", "Basic dXNlcjpwYXNzd29yZA=="})
+    EXPECT_NE(seen(own).find("Authorization: " + own), std::string::npos) << own;
+  for (const std::string key : {"Bearer bwk_abc", "Basic eDpid2tfYWJj"})
+    EXPECT_EQ(seen(key).find("Authorization"), std::string::npos) << key;
+}
+
 // What a browser or a proxy on this machine passes on is not a call of its user.
 TEST(Proxy, OnlyItsOwnUsersCallALocalEndpointWithoutAKey) {
   Rig rig;  // the caller runs as the gateway does
