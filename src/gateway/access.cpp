@@ -8,7 +8,6 @@
 #include "base/crypto.h"
 #include "base/text.h"
 #include "gateway/gateway.h"
-#include "gateway/pure/credentials.h"
 
 namespace billow::gateway {
 namespace {
@@ -70,6 +69,22 @@ std::optional<net::Response> check_local(const Front& front) {
 
 }  // namespace
 
+// Hashed once for a request, however many endpoints it is shown to.
+const OfferedKey& offered_by(Front& front) {
+  auto& offered = front.ticket.offered;
+  if (!offered)
+    offered = offered_key(front.head().headers);
+  return *offered;
+}
+
+bool cannot_open(Front& front, const LiveEndpoint& endpoint) {
+  const auto& headers = front.head().headers;
+  if (endpoint.policy().access == EndpointAccess::open || headers.has(peer_header) ||
+      headers.has(internal_header) || endpoint.key_for(offered_by(front).hash))
+    return false;
+  return endpoint.policy().access == EndpointAccess::key || !front.local_user();
+}
+
 std::optional<net::Response> check_access(Front& front,
                                           const LiveEndpoint& endpoint,
                                           std::string_view secret,
@@ -99,8 +114,8 @@ std::optional<net::Response> check_access(Front& front,
   const auto access = endpoint.policy().access;
   if (access == EndpointAccess::open)
     return std::nullopt;
-  const OfferedKey offered = offered_key(headers);
-  const KeyRow* key = endpoint.key_for(offered.key);
+  const OfferedKey& offered = offered_by(front);
+  const KeyRow* key = endpoint.key_for(offered.hash);
   const bool expired = key && key->expires_at && key->expires_at <= system_clock().wall();
   if (key && !expired) {
     front.ticket.strip_header = offered.header;

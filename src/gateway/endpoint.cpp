@@ -28,10 +28,9 @@ ScalePolicy scale_policy(const EndpointPolicy& p) {
 }
 }  // namespace
 
-const KeyRow* LiveEndpoint::key_for(std::string_view value) const {
-  if (value.empty())
+const KeyRow* LiveEndpoint::key_for(std::string_view hash) const {
+  if (hash.empty())
     return nullptr;
-  const std::string hash = sha256_hex(value);
   const KeyRow* fits = nullptr;
   for (const KeyRow& one : row_.key_rows)
     if (equal_constant_time(one.hash, hash))

@@ -78,7 +78,7 @@ class LiveEndpoint {
   const EndpointRow& row() const { return row_; }
   const EndpointPolicy& policy() const { return row_.policy; }
   // The row of a key by its value; null: it opens nothing.
-  const KeyRow* key_for(std::string_view value) const;
+  const KeyRow* key_for(std::string_view hash) const;  // of the key that is offered
   const KeyRow* key_named(std::string_view name) const;
 
   void update(EndpointRow row, SteadyTime now);

@@ -219,6 +219,11 @@ std::optional<net::Response> check_access(Front& front,
                                           const LiveEndpoint& endpoint,
                                           std::string_view secret,
                                           std::string_view peer_key);
+// What a request brings as its key.
+const OfferedKey& offered_by(Front& front);
+// Whether check_access() would refuse it for certain: a fast answer for the many endpoints that are
+// not the caller's.
+bool cannot_open(Front& front, const LiveEndpoint& endpoint);
 // Who sends a request, if requests of one sender belong together (`EndpointPolicy::sticky`); empty:
 // it is on its own.
 std::string sender_of(const Front& front, std::string_view sticky);

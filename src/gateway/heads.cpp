@@ -5,7 +5,6 @@
 #include "gateway/grpc.h"
 #include "gateway/peers.h"
 #include "gateway/proxy.h"
-#include "gateway/pure/credentials.h"
 
 namespace billow::gateway {
 namespace {

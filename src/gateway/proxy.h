@@ -22,6 +22,7 @@
 
 #include "base/limits.h"
 #include "gateway/hand_over.h"
+#include "gateway/pure/credentials.h"
 #include "gateway/pure/forwarded.h"
 #include "gateway/pure/key_meter.h"
 #include "gateway/pure/router.h"
@@ -74,6 +75,7 @@ struct Ticket {
   bool copy = false;               // it is such a copy
   TraceContext trace;
   std::shared_ptr<Sample> sample;  // null: it is not kept
+  std::optional<OfferedKey> offered;  // what it brings; none: not asked for yet
   std::string key;                 // the name of the caller's key; empty: without one
   std::string key_endpoint;        // the endpoint whose key it is; empty: the one that serves
   // Endpoints that may serve it if this one cannot (a model's others and fallbacks).

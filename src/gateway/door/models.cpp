@@ -37,8 +37,11 @@ Json model_document(const std::string& name) {
 // The endpoints that admit the caller, and the routes to them, by name.
 std::vector<std::string> Gateway::models_for(Front& front) const {
   std::vector<std::string> names;
+  (void)offered_by(front);
   const Ticket before = front.ticket;
   for (const auto& [name, endpoint] : endpoints_) {
+    if (cannot_open(front, *endpoint))
+      continue;
     if (!check_access(front, *endpoint, secret_, peer_key_))
       names.push_back(name);
     front.ticket = before;
@@ -83,9 +86,11 @@ void Gateway::front_door(const std::shared_ptr<Front>& front) {
   }
   const std::vector<std::string> names = models_for(*front);
   if (names.empty())
-    return front->refuse(api_error(401, "invalid_api_key",
-                                   "this key opens no endpoint; its owner creates keys with: "
-                                   "billow endpoint-key NAME"));
+    return front->refuse(api_error(
+        401, "invalid_api_key",
+        fmt::format("{}; the owner of an endpoint creates keys with: billow endpoint-key NAME",
+                    offered_by(*front).key.empty() ? "no key was sent (Authorization: Bearer KEY)"
+                                                   : "this key opens no endpoint")));
   if (looks && path == "/v1/models") {
     Json list = Json::array();
     for (const std::string& name : names)

@@ -67,17 +67,25 @@ bool has_key(std::string_view text) {
 }  // namespace
 
 OfferedKey offered_key(const net::Headers& headers) {
-  if (const auto key = headers.get("X-Api-Key"); !key.empty())
-    return {std::string(key), "X-Api-Key"};
+  OfferedKey out;
   const auto authorization = headers.get("Authorization");
-  if (starts_with_nocase(authorization, "Bearer "))
-    return {std::string(trim(authorization.substr(7))), "Authorization"};
-  std::string plain;
-  if (starts_with_nocase(authorization, "Basic ") &&
-      base64_decode(trim(authorization.substr(6)), plain))
-    if (const auto colon = plain.find(':'); colon != std::string::npos)
-      return {plain.substr(colon + 1), "Authorization", true};
-  return {};
+  if (const auto key = headers.get("X-Api-Key"); !key.empty()) {
+    out.key = key;
+    out.header = "X-Api-Key";
+  } else if (starts_with_nocase(authorization, "Bearer ")) {
+    out.key = trim(authorization.substr(7));
+    out.header = "Authorization";
+  } else if (std::string plain; starts_with_nocase(authorization, "Basic ") &&
+                                base64_decode(trim(authorization.substr(6)), plain)) {
+    if (const auto colon = plain.find(':'); colon != std::string::npos) {
+      out.key = plain.substr(colon + 1);
+      out.header = "Authorization";
+      out.by_browser = true;
+    }
+  }
+  if (!out.key.empty() && out.key.size() <= endpoint_key_bytes_max)
+    out.hash = sha256_hex(out.key);
+  return out;
 }
 
 bool holds_endpoint_key(std::string_view value) {

@@ -2,6 +2,7 @@
 // replica must not see.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -9,8 +10,11 @@
 
 namespace billow::gateway {
 
+inline constexpr std::size_t endpoint_key_bytes_max = 256;
+
 struct OfferedKey {
-  std::string key;  // right or wrong; empty: none
+  std::string key;   // right or wrong; empty: none
+  std::string hash;  // SHA-256, hex; empty: none, or longer than any key
   const char* header = "";
   bool by_browser = false;  // which sends it with the calls of every page
 };

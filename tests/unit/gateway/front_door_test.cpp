@@ -167,6 +167,17 @@ TEST(Credentials, KeysOfEndpointsAreFoundInEveryForm) {
     EXPECT_FALSE(holds_endpoint_key(own)) << own;
 }
 
+TEST(Credentials, AnOfferedKeyIsHashedUnlessItIsLongerThanAnyKey) {
+  const auto hash = [](net::Headers headers) {
+    return offered_key(headers).hash;
+  };
+  EXPECT_EQ(hash({{"Authorization", "Bearer bwk_abc"}}), sha256_hex("bwk_abc"));
+  EXPECT_EQ(hash({{"X-Api-Key", "bwk_abc"}}), sha256_hex("bwk_abc"));
+  EXPECT_EQ(hash({{"Authorization", "Basic " + base64("x:bwk_abc")}}), sha256_hex("bwk_abc"));
+  EXPECT_EQ(hash({{"X-Api-Key", std::string(30'000, 'k')}}), "");
+  EXPECT_EQ(hash({}), "");
+}
+
 std::string proxy_header(unsigned char command, unsigned char family, std::string_view body) {
   std::string out(proxy_signature);
   out += static_cast<char>(command);
