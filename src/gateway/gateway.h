@@ -97,6 +97,7 @@ class Gateway final : public ProxyHost {
               const Failure& failure,
               const std::string& why) override;
   void turned_down(const std::shared_ptr<Front>& front, int status) override;
+  bool grown(const std::shared_ptr<Front>& front, std::size_t bytes) override;
   void over(Front& front, End end) override;
   std::string next_request_id() override;
 
@@ -145,8 +146,9 @@ class Gateway final : public ProxyHost {
   void give(const std::shared_ptr<Front>& front,
             LiveEndpoint& endpoint,
             const std::shared_ptr<Upstream>& upstream);
-  // Memory for a request's body until the request ends. False: none is left.
-  bool reserve_body(Front& front, std::size_t bytes);
+  // Memory for a request's body until the request ends. False: none is left. Requests that can do
+  // without get none of the last half.
+  bool reserve_body(Front& front, std::size_t bytes, bool can_do_without = true);
   void mirror(Front& front, const std::shared_ptr<LiveEndpoint>& endpoint);
   void copy_over(Front& front, End end);
   void judge_replica(LiveEndpoint& endpoint, const Ticket& ticket, End end, SteadyTime now);

@@ -112,15 +112,7 @@ void Gateway::front_door(const std::shared_ptr<Front>& front) {
     return front->refuse(api_error(
         404, "not_found", "no model is named; use POST with a \"model\", or /f/NAME/v1/…"));
   // Bodies of all requests together are bounded: strangers can send them where an endpoint is open.
-  const std::size_t size = std::min(front->body_size().value_or(body_bytes_max), body_bytes_max);
-  if (size > limits::gateway_held_body_bytes_max) {
-    if (!reserve_body(*front, size)) {
-      auto busy =
-          api_error(503, "overloaded", "too many large requests are on their way; try again");
-      busy.headers.add("Retry-After", "1");
-      return front->refuse(std::move(busy));
-    }
-  }
+  front->ticket.shares_memory = true;
   front->ticket.strip_credentials = true;
   front->read_body(body_bytes_max, [this, front](std::string body) {
     const auto model = model_name(body);

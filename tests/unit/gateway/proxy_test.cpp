@@ -190,6 +190,15 @@ TEST(Proxy, ASlowlorisGets408) {
   auto e = rig.client();
   e.send("POST /f/app/x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n123");
   ASSERT_TRUE(rig.run_until([&] { return e.has("408"); }));
+  Proxy::Options slow;
+  slow.body_grace = milliseconds(200);
+  Rig whole(slow);
+  auto f = whole.client();
+  f.send("POST /v1/x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n");
+  EXPECT_TRUE(whole.run_until([&] {
+    f.send("x");  // never idle, and never complete
+    return f.has("408");
+  }));
   auto idle = rig.client();
   EXPECT_TRUE(rig.run_until([&] { return idle.pull(); }))
       << "a connection that says nothing is closed";
