@@ -78,7 +78,9 @@ Status check_no_canary(const Endpoint& e, const ReleasePlan& plan) {
 
 Decision Decider::operator()(const DeployEndpoint& c) {
   BILLOW_TRY_VOID(check_spoken_name("endpoint", c.name));
-  BILLOW_TRY_VOID(check_policy(c.policy));
+  EndpointPolicy policy = c.policy;
+  BILLOW_TRY_VOID(tidy_origins(policy.cors));
+  BILLOW_TRY_VOID(check_policy(policy));
   BILLOW_TRY_VOID(check_release(c.release));
   JobSpec spec = c.spec;
   spec.env_digest.clear();
@@ -131,7 +133,7 @@ Decision Decider::operator()(const DeployEndpoint& c) {
                                     owner,
                                     {.number = number,
                                      .spec = std::make_shared<const JobSpec>(std::move(spec)),
-                                     .policy = c.policy,
+                                     .policy = std::move(policy),
                                      .made_at = context.now,
                                      .state = RevisionState::rolling,
                                      .reason = "",

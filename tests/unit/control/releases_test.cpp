@@ -111,6 +111,20 @@ TEST_F(Releases, RollbackRestoresTheProgramButNeitherAccessNorLimits) {
   EXPECT_EQ(back.policy.scaling, later.scaling);
 }
 
+TEST_F(Releases, OriginsAreKeptAsBrowsersSendThem) {
+  deploy.policy.cors = {"https://example.org/", "*", "http://localhost:3000"};
+  w.must(deploy);
+  EXPECT_EQ(chat().revision(2)->policy.cors,
+            (std::vector<std::string>{"https://example.org", "*", "http://localhost:3000"}));
+  deploy.policy.cors = {"https://example.org/app/"};
+  const Status refused = w.run(deploy);
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("has no path"), std::string::npos);
+  EXPECT_EQ(refused.error().hint, "write --cors https://example.org");
+  deploy.policy.cors = {"example.org"};
+  EXPECT_FALSE(w.run(deploy));
+}
+
 TEST_F(Releases, ACanaryThatNeverBecomesHealthyHasFailed) {
   deploy.release = {.mirror = 50};
   w.must(deploy);
