@@ -279,6 +279,7 @@ void LiveEndpoint::ready(LiveReplica& live, SteadyTime now) {
   live.failed_checks = live.timeouts = live.errors = 0;
   live.sick_since = {};
   live.said_sick = false;
+  live.sick_why.clear();
   live.check_at = live.live_check_at = now + policy_of(live).probes.period;
   live.live_failed = 0;
   router.set_phase(live.row.job, Phase::ready, now);
@@ -299,6 +300,12 @@ EndpointFigures LiveEndpoint::counts() const {
   EndpointFigures f = totals;
   f.serving = row_.serving;
   for (const auto& [key, r] : router.replicas()) {
+    const auto live = replicas_.find(key);
+    if (live != replicas_.end() && sick(live->second)) {
+      ++f.sick;
+      if (r.phase == Phase::starting)
+        continue;  // it is left out
+    }
     if (r.phase == Phase::ready || r.phase == Phase::falling)
       ++f.ready;  // a replica that is falling asleep still holds its GPU
     if (r.phase == Phase::suspended)

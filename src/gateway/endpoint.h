@@ -51,6 +51,7 @@ struct LiveReplica {
   SteadyTime out_until;         // it gets no requests before then, healthy or not
   std::uint32_t times_out = 0;  // how often it was left out
   bool said_sick = false;       // in the log
+  std::string sick_why;         // "fails its health check"; empty: it is well
   bool waking = false;          // asked to wake; its time is measured
   bool fell = false;            // called back before it was seen falling asleep
   bool live_checking = false;   // its liveness is being asked for
@@ -159,6 +160,7 @@ class LiveEndpoint {
   // Takes a sick replica out of service if at least `stay_min` others can serve.
   void leave_out(LiveReplica& live, const char* why, std::uint32_t stay_min, SteadyTime now);
   void replace_sick(SteadyTime now);
+  bool sick(const LiveReplica& live) const;
   std::uint32_t serving() const;  // replicas that get requests
   std::uint32_t living() const;   // and those that are left out
   void move(ReplicaKey key, const char* what, const char* reason, SteadyTime now);

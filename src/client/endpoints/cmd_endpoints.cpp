@@ -52,6 +52,12 @@ const Json* canary_of(const Json& e) {
   return nullptr;
 }
 
+// "1 sick, "; empty: all are well.
+std::string sick_text(const Json& figures) {
+  const auto sick = figures["sick"].uint_or(0);
+  return sick == 0 ? std::string() : fmt::format("{} sick, ", sick);
+}
+
 // The last canary that ended by itself is shown until another revision is deployed.
 std::string status_text(const Json& e) {
   const std::string status(e["status"].str_or("?"));
@@ -132,9 +138,9 @@ std::string endpoint_text(const Json& e) {
       url_of(e).empty() ? "(the gateway is starting)" : url_of(e),
       printable(e["command"].str_or("-")), e["revision"].uint_or(0),
       e["rolling"].uint_or(0) ? fmt::format(", starting {}", e["rolling"].uint_or(0)) : "");
-  text += fmt::format("  replicas  {} ready, {} asleep, {} starting ({} to {})\n",
-                      f["ready"].uint_or(0), f["sleeping"].uint_or(0), f["coming"].uint_or(0),
-                      e["min"].uint_or(0), e["max"].uint_or(0));
+  text += fmt::format("  replicas  {} ready, {}{} asleep, {} starting ({} to {})\n",
+                      f["ready"].uint_or(0), sick_text(f), f["sleeping"].uint_or(0),
+                      f["coming"].uint_or(0), e["min"].uint_or(0), e["max"].uint_or(0));
   text += fmt::format("    access  {}\n", e["access"].str_or("?"));
   text += fmt::format("  requests  {} ({} failed, {} refused, {} held, {} in flight)\n",
                       f["requests"].uint_or(0), f["failed"].uint_or(0), f["refused"].uint_or(0),
@@ -209,7 +215,8 @@ int cmd_endpoints(const Parsed& parsed) {
     const Json& f = e["figures"];
     table.row({std::string(e["name"].str_or("?")), status_text(e),
                fmt::format("{}", e["revision"].uint_or(0)),
-               fmt::format("{}", f["ready"].uint_or(0)),
+               fmt::format("{}", f["ready"].uint_or(0)) +
+                   (f["sick"].uint_or(0) == 0 ? "" : fmt::format(" ({} sick)", f["sick"].uint_or(0))),
                fmt::format("{}", f["sleeping"].uint_or(0)), fmt::format("{}", e["max"].uint_or(0)),
                fmt::format("{}", f["requests"].uint_or(0)), micros(f["first_byte_p50_us"]),
                fmt::format("${:.4f}", e["cost_usd"].double_or(0)), url_of(e)});
@@ -410,9 +417,9 @@ int explain_endpoint(const Parsed& parsed, const std::string& name) {
   }
   const Json& e = *why;
   std::string text =
-      fmt::format("endpoint {} is {}: {} ready, {} asleep, {} starting, of at most {}\n", name,
-                  e["status"].str_or("?"), e["ready"].uint_or(0), e["sleeping"].uint_or(0),
-                  e["coming"].uint_or(0), e["max"].uint_or(0));
+      fmt::format("endpoint {} is {}: {} ready, {}{} asleep, {} starting, of at most {}\n", name,
+                  e["status"].str_or("?"), e["ready"].uint_or(0), sick_text(e),
+                  e["sleeping"].uint_or(0), e["coming"].uint_or(0), e["max"].uint_or(0));
   text += explanation_text(e, now());
   for (const Json& r : e["replicas"].items())
     text +=
