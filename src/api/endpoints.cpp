@@ -243,9 +243,8 @@ void rollback(CallPtr call) {
                           if (const auto* made = get_if<EndpointDeployed>(&event.body)) {
                             out.set("revision", made->revision.number);
                             out.set("reason", made->revision.reason);
-                            out.set("policy",
-                                    parse_json(wire::to_json_text(made->revision.policy))
-                                        .value_or(Json::object()));
+                            out.set("policy", parse_json(wire::to_json_text(made->revision.policy))
+                                                  .value_or(Json::object()));
                           } else if (const auto* ended = get_if<ReleaseEnded>(&event.body))
                             out.set("ended", ended->revision);
                         return out;

@@ -167,8 +167,8 @@ void StreamFront::flush_answer() {
   connection_->wrote();
 }
 
-// The end of an answer is only queued here: leave() writes it. The session closes a stream whose end
-// it has written, and that must not look like a client that disconnects before its answer is
+// The end of an answer is only queued here: leave() writes it. The session closes a stream whose
+// end it has written, and that must not look like a client that disconnects before its answer is
 // complete.
 void StreamFront::finish_answer(const net::Headers& trailers) {
   if (!connection_)

@@ -75,10 +75,10 @@ struct Ticket {
   bool mirrored = false;           // a copy is sent to the canary when it has ended
   bool copy = false;               // it is such a copy
   TraceContext trace;
-  std::shared_ptr<Sample> sample;  // null: it is not kept
+  std::shared_ptr<Sample> sample;     // null: it is not kept
   std::optional<OfferedKey> offered;  // what it brings; none: not asked for yet
-  std::string key;                 // the name of the caller's key; empty: without one
-  std::string key_endpoint;        // the endpoint whose key it is; empty: the one that serves
+  std::string key;                    // the name of the caller's key; empty: without one
+  std::string key_endpoint;           // the endpoint whose key it is; empty: the one that serves
   // Endpoints that may serve it if this one cannot (a model's others and fallbacks).
   std::vector<std::string> others;
   bool by_host = false;            // a host name has chosen the endpoint
@@ -87,8 +87,8 @@ struct Ticket {
   std::size_t body_bytes_max = 0;  // 0: no limit
   bool metered = false;            // it counts for that key until it ends
   KeyMeter::Reserved reserved;
-  NanoUsd charge;              // what it has cost the key
-  bool failed_inside = false;  // gRPC: the status of an answer that HTTP calls good
+  NanoUsd charge;                // what it has cost the key
+  bool failed_inside = false;    // gRPC: the status of an answer that HTTP calls good
   bool failure_counted = false;  // for its endpoint, which it has left
   std::uint32_t tries = 0;
   std::uint32_t lost = 0;                     // replicas that failed after they had got it
@@ -116,8 +116,8 @@ class ProxyHost {
   // The replica refused the request by its answer's status, and other endpoints may serve it
   // (Ticket::others). Call give() or refuse().
   virtual void turned_down(const std::shared_ptr<Front>& /*front*/, int /*status*/) {}
-  // A body that is read as a whole has grown to so many bytes. False: there is no memory for it, and
-  // the host has refused the request.
+  // A body that is read as a whole has grown to so many bytes. False: there is no memory for it,
+  // and the host has refused the request.
   virtual bool grown(const std::shared_ptr<Front>& /*front*/, std::size_t /*bytes*/) {
     return true;
   }

@@ -197,12 +197,11 @@ void each_setting(const EndpointPolicy& p, const Keep& keep_one) {
   keep("min", p.min != fresh.min, std::to_string(p.min));
   keep("max", p.max != fresh.max, std::to_string(p.max));
   keep("concurrency", p.concurrency != fresh.concurrency, std::to_string(p.concurrency));
-  keep("timeout", p.timeout != fresh.timeout, format_duration(p.timeout));
-  keep("idle", p.idle != fresh.idle, format_duration(p.idle));
-  keep("keep", p.keep_suspended != fresh.keep_suspended,
-       "suspended=" + format_duration(p.keep_suspended));
-  keep("slo", p.wait_target != fresh.wait_target, format_duration(objective_of(p.wait_target)));
-  keep("start-timeout", p.start_timeout != fresh.start_timeout, format_duration(p.start_timeout));
+  keep("timeout", p.timeout != fresh.timeout, typed(p.timeout));
+  keep("idle", p.idle != fresh.idle, typed(p.idle));
+  keep("keep", p.keep_suspended != fresh.keep_suspended, "suspended=" + typed(p.keep_suspended));
+  keep("slo", p.wait_target != fresh.wait_target, typed(objective_of(p.wait_target)));
+  keep("start-timeout", p.start_timeout != fresh.start_timeout, typed(p.start_timeout));
   keep("base-on-demand", p.base_on_demand != fresh.base_on_demand,
        std::to_string(p.base_on_demand));
   keep("health", p.health != fresh.health, p.health);

@@ -142,6 +142,9 @@ std::string endpoint_text(const Json& e) {
                       f["ready"].uint_or(0), sick_text(f), f["sleeping"].uint_or(0),
                       f["coming"].uint_or(0), e["min"].uint_or(0), e["max"].uint_or(0));
   text += fmt::format("    access  {}\n", e["access"].str_or("?"));
+  if (const auto policy = wire::from_json_text<EndpointPolicy>(e["policy"].dump()); policy)
+    if (const std::string settings = settings_text(*policy); !settings.empty())
+      text += fmt::format("  settings  {}\n", printable(settings));
   text += fmt::format("  requests  {} ({} failed, {} refused, {} held, {} in flight)\n",
                       f["requests"].uint_or(0), f["failed"].uint_or(0), f["refused"].uint_or(0),
                       f["held"].uint_or(0), f["in_flight"].uint_or(0));
@@ -172,7 +175,8 @@ std::string endpoint_text(const Json& e) {
             : "");
   for (const Json& r : e["revisions"].items())
     text += fmt::format(
-        "  revision  {} {}  {}  {}{}\n", r["number"].uint_or(0), r["state"].str_or("?"),
+        "  revision  {} {}  {}  {}{}\n", r["number"].uint_or(0),
+        r["state"].str_or("?") == "rolled_back" ? "rolled back" : r["state"].str_or("?"),
         time_text(r["made_at"], now(), "?"), printable(r["command"].str_or("")),
         r["reason"].str_or("").empty() ? ""
                                        : fmt::format("  ({})", printable(r["reason"].str_or(""))));
@@ -213,13 +217,14 @@ int cmd_endpoints(const Parsed& parsed) {
                {"ADDRESS"}});
   for (const Json& e : (*all)["endpoints"].items()) {
     const Json& f = e["figures"];
-    table.row({std::string(e["name"].str_or("?")), status_text(e),
-               fmt::format("{}", e["revision"].uint_or(0)),
-               fmt::format("{}", f["ready"].uint_or(0)) +
-                   (f["sick"].uint_or(0) == 0 ? "" : fmt::format(" ({} sick)", f["sick"].uint_or(0))),
-               fmt::format("{}", f["sleeping"].uint_or(0)), fmt::format("{}", e["max"].uint_or(0)),
-               fmt::format("{}", f["requests"].uint_or(0)), micros(f["first_byte_p50_us"]),
-               fmt::format("${:.4f}", e["cost_usd"].double_or(0)), url_of(e)});
+    table.row(
+        {std::string(e["name"].str_or("?")), status_text(e),
+         fmt::format("{}", e["revision"].uint_or(0)),
+         fmt::format("{}", f["ready"].uint_or(0)) +
+             (f["sick"].uint_or(0) == 0 ? "" : fmt::format(" ({} sick)", f["sick"].uint_or(0))),
+         fmt::format("{}", f["sleeping"].uint_or(0)), fmt::format("{}", e["max"].uint_or(0)),
+         fmt::format("{}", f["requests"].uint_or(0)), micros(f["first_byte_p50_us"]),
+         fmt::format("${:.4f}", e["cost_usd"].double_or(0)), url_of(e)});
   }
   if (table.empty())
     say("there are no endpoints; deploy one: billow deploy hello -- sh -c 'exec python3 -m "

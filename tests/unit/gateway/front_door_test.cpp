@@ -137,9 +137,9 @@ TEST(Forwarded, AHeaderThatTheProxyDoesNotWriteNamesNoClient) {
   EXPECT_FALSE(spoofed.https);
   EXPECT_EQ(client({{"X-Forwarded-For", "203.0.113.9"}, {"Forwarded", "for=unknown"}}).address, "");
   EXPECT_EQ(client({{"X-Forwarded-For", "203.0.113.9"}, {"Forwarded", ""}}).address, "");
-  EXPECT_EQ(
-      client({{"X-Forwarded-For", "6.6.6.6"}, {"Forwarded", "for=203.0.113.9;proto=https"}}).address,
-      "");
+  EXPECT_EQ(client({{"X-Forwarded-For", "6.6.6.6"}, {"Forwarded", "for=203.0.113.9;proto=https"}})
+                .address,
+            "");
   EXPECT_FALSE(client({{"X-Forwarded-For", "203.0.113.9"},
                        {"X-Forwarded-Proto", "http"},
                        {"Forwarded", "for=203.0.113.9;proto=https"}})
@@ -160,10 +160,9 @@ TEST(Credentials, KeysOfEndpointsAreFoundInEveryForm) {
         "Basic " + base64("bwk_abc:"), "Basic " + base64("xy:bwk_abcd"),
         "Basic " + base64("xyz:bwk_a").substr(0, 11), "Basic " + escaped})
     EXPECT_TRUE(holds_endpoint_key(held)) << held;
-  for (const std::string& own :
-       {std::string("Bearer sk-abc"), "Basic " + base64("user:password"),
-        std::string("Bearer bwk"), std::string("Basic"), std::string(""), std::string("%"),
-        std::string("Bearer ") + base64("a token")})
+  for (const std::string& own : {std::string("Bearer sk-abc"), "Basic " + base64("user:password"),
+                                 std::string("Bearer bwk"), std::string("Basic"), std::string(""),
+                                 std::string("%"), std::string("Bearer ") + base64("a token")})
     EXPECT_FALSE(holds_endpoint_key(own)) << own;
 }
 

@@ -469,8 +469,8 @@ TEST(Proxy, AnOpenEndpointGetsItsOwnCredentialsButNoKeyOfAnother) {
   open.access = EndpointAccess::open;
   rig.table(1, open);
   const auto seen = [&](const std::string& value) {
-    return rig.exchange("GET /f/app/headers HTTP/1.1\r\nHost: localhost\r\nAuthorization: " + value +
-                        "\r\n\r\n");
+    return rig.exchange(
+        "GET /f/app/headers HTTP/1.1\r\nHost: localhost\r\nAuthorization: " + value + "\r\n\r\n");
   };
   for (const std::string own : {"Bearer of-the-app", "Basic dXNlcjpwYXNzd29yZA=="})
     EXPECT_NE(seen(own).find("Authorization: " + own), std::string::npos) << own;
