@@ -83,6 +83,13 @@ void Gateway::front_door(const std::shared_ptr<Front>& front) {
     for (const auto& [name, endpoint] : endpoints_)
       if (auto answer = cors_preflight(*front, endpoint->policy()); answer && answer->status == 204)
         return front->refuse(std::move(*answer));
+    // A browser sends no key with this question, so a refusal must not ask for one.
+    const auto& headers = front->head().headers;
+    if (const auto origin = headers.get("Origin");
+        !origin.empty() && headers.has("Access-Control-Request-Method"))
+      return front->refuse(net::problem(
+          403, fmt::format("calls from pages of {} are not allowed", origin),
+          fmt::format("deploy the endpoint with --cors {}", origin), front->request_id()));
   }
   const std::vector<std::string> names = models_for(*front);
   if (names.empty())

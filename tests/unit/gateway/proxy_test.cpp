@@ -506,6 +506,11 @@ TEST(Proxy, CorsForTheOriginsThatWereNamed) {
       "OPTIONS /f/app/x HTTP/1.1\r\nHost: localhost\r\nOrigin: "
       "https://a.example\r\nAccess-Control-Request-Method: POST\r\n\r\n");
   EXPECT_NE(yes.find("204"), std::string::npos);
+  for (const std::string origin : {"https://a.example", "https://evil.example"})
+    EXPECT_EQ(rig.exchange("OPTIONS /v1/x HTTP/1.1\r\nHost: localhost\r\nOrigin: " + origin +
+                           "\r\nAccess-Control-Request-Method: POST\r\n\r\n")
+                  .substr(9, 3),
+              origin == "https://a.example" ? "204" : "403");
   EXPECT_NE(yes.find("Access-Control-Allow-Origin: https://a.example"), std::string::npos);
   EXPECT_NE(
       rig.exchange("GET /f/app/x HTTP/1.1\r\nHost: localhost\r\nOrigin: https://a.example\r\n\r\n")
