@@ -230,7 +230,7 @@ void rollback(CallPtr call) {
   auto body = read_body<RollbackBody>(call);
   if (!body || !find_endpoint(call, true))
     return;
-  // An older revision can be open, have secrets, and belong to a person.
+  // An older revision can have secrets, and belong to a person.
   with_approval(
       call, ApprovalAction::expose,
       fmt::format("roll endpoint {} back to {}", call->parts[0],
@@ -240,9 +240,12 @@ void rollback(CallPtr call) {
                       [](const std::vector<Event>& events) {
                         Json out = Json::object({{"ok", true}});
                         for (const Event& event : events)
-                          if (const auto* made = get_if<EndpointDeployed>(&event.body))
+                          if (const auto* made = get_if<EndpointDeployed>(&event.body)) {
                             out.set("revision", made->revision.number);
-                          else if (const auto* ended = get_if<ReleaseEnded>(&event.body))
+                            out.set("reason", made->revision.reason);
+                            out.set("policy", parse_json(wire::to_json_text(made->revision.policy))
+                                                  .value_or(Json::object()));
+                          } else if (const auto* ended = get_if<ReleaseEnded>(&event.body))
                             out.set("ended", ended->revision);
                         return out;
                       });

@@ -253,8 +253,8 @@ void add_endpoints(Exposition& out, const Call& call) {
       out.add(family, "gauge", help, labels, value);
     };
     count("billow_endpoint_requests_total", "Requests received.", f->requests);
-    count("billow_endpoint_failed_total", "Requests that failed in a replica or timed out.",
-          f->failed);
+    count("billow_endpoint_failed_total",
+          "Requests that failed, timed out, or were answered with 5xx.", f->failed);
     count("billow_endpoint_refused_total", "Requests refused because the queue was full.",
           f->refused);
     count("billow_endpoint_cancelled_total", "Requests whose client disconnected.", f->cancelled);

@@ -50,6 +50,18 @@ int write_man_pages(const CommandTable& table, const std::string& directory) {
   return 0;
 }
 
+// The help of all commands whose first word is given, if that word alone is no command.
+std::string help_of_all(const CommandTable& table, const std::string& first) {
+  std::string text;
+  for (const auto& command : table) {
+    if (command.name == first)
+      return {};
+    if (command.name.starts_with(first + " "))
+      text += (text.empty() ? "" : "\n") + help_text(command);
+  }
+  return text;
+}
+
 int cmd_help(const Parsed& parsed) {
   const CommandTable table = all_commands();
   if (parsed.has("markdown")) {
@@ -76,6 +88,11 @@ int cmd_help(const Parsed& parsed) {
     else
       show_paged(
           overview_text(table, version(), parsed.has("all") ? Overview::all : Overview::everyday));
+    return 0;
+  }
+  if (const std::string all = help_of_all(table, parsed.operands.front());
+      !all.empty() && parsed.operands.size() == 1 && !parsed.has("man")) {
+    show_paged(all);
     return 0;
   }
   const auto found = find_command(table, parsed.operands);

@@ -12,28 +12,6 @@
 namespace billow::gateway {
 namespace {
 
-struct Offered {
-  std::string key;
-  const char* header = "";
-  bool by_browser = false;  // which sends it with the calls of every page
-};
-
-// A key comes as a bearer token (as OpenAI's clients send it), as X-Api-Key, or as the password of
-// a browser's sign-in dialog.
-Offered offered_key(const net::Headers& headers) {
-  if (const auto key = headers.get("X-Api-Key"); !key.empty())
-    return {std::string(key), "X-Api-Key"};
-  const auto authorization = headers.get("Authorization");
-  if (starts_with_nocase(authorization, "Bearer "))
-    return {std::string(trim(authorization.substr(7))), "Authorization"};
-  std::string plain;
-  if (starts_with_nocase(authorization, "Basic ") &&
-      base64_decode(trim(authorization.substr(6)), plain))
-    if (const auto colon = plain.find(':'); colon != std::string::npos)
-      return {plain.substr(colon + 1), "Authorization", true};
-  return {};
-}
-
 // Whether a Host header names this machine by an address. A name could be one that an attacker
 // lets point here (DNS rebinding), so that pages of the attacker count as ours. Browsers always
 // send one; programs that speak HTTP/1.0 need not.
@@ -91,6 +69,22 @@ std::optional<net::Response> check_local(const Front& front) {
 
 }  // namespace
 
+// Hashed once for a request, however many endpoints it is shown to.
+const OfferedKey& offered_by(Front& front) {
+  auto& offered = front.ticket.offered;
+  if (!offered)
+    offered = offered_key(front.head().headers);
+  return *offered;
+}
+
+bool cannot_open(Front& front, const LiveEndpoint& endpoint) {
+  const auto& headers = front.head().headers;
+  if (endpoint.policy().access == EndpointAccess::open || headers.has(peer_header) ||
+      headers.has(internal_header) || endpoint.key_for(offered_by(front).hash))
+    return false;
+  return endpoint.policy().access == EndpointAccess::key || !front.local_user();
+}
+
 std::optional<net::Response> check_access(Front& front,
                                           const LiveEndpoint& endpoint,
                                           std::string_view secret,
@@ -120,8 +114,8 @@ std::optional<net::Response> check_access(Front& front,
   const auto access = endpoint.policy().access;
   if (access == EndpointAccess::open)
     return std::nullopt;
-  const Offered offered = offered_key(headers);
-  const KeyRow* key = endpoint.key_for(offered.key);
+  const OfferedKey& offered = offered_by(front);
+  const KeyRow* key = endpoint.key_for(offered.hash);
   const bool expired = key && key->expires_at && key->expires_at <= system_clock().wall();
   if (key && !expired) {
     front.ticket.strip_header = offered.header;
@@ -144,10 +138,6 @@ std::optional<net::Response> check_access(Front& front,
   answer.headers.add("WWW-Authenticate",
                      fmt::format("Basic realm=\"{}\", charset=\"UTF-8\"", endpoint.name()));
   return answer;
-}
-
-std::string offered_key_of(const net::Headers& headers) {
-  return offered_key(headers).key;
 }
 
 std::optional<net::Response> cors_preflight(Front& front, const EndpointPolicy& policy) {

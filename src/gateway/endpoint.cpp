@@ -28,10 +28,9 @@ ScalePolicy scale_policy(const EndpointPolicy& p) {
 }
 }  // namespace
 
-const KeyRow* LiveEndpoint::key_for(std::string_view value) const {
-  if (value.empty())
+const KeyRow* LiveEndpoint::key_for(std::string_view hash) const {
+  if (hash.empty())
     return nullptr;
-  const std::string hash = sha256_hex(value);
   const KeyRow* fits = nullptr;
   for (const KeyRow& one : row_.key_rows)
     if (equal_constant_time(one.hash, hash))
@@ -281,6 +280,7 @@ void LiveEndpoint::ready(LiveReplica& live, SteadyTime now) {
   live.failed_checks = live.timeouts = live.errors = 0;
   live.sick_since = {};
   live.said_sick = false;
+  live.sick_why.clear();
   live.check_at = live.live_check_at = now + policy_of(live).probes.period;
   live.live_failed = 0;
   router.set_phase(live.row.job, Phase::ready, now);
@@ -302,6 +302,12 @@ EndpointFigures LiveEndpoint::counts() const {
   f.serving = row_.serving;
   f.canary = row_.canary;
   for (const auto& [key, r] : router.replicas()) {
+    const auto live = replicas_.find(key);
+    if (live != replicas_.end() && sick(live->second)) {
+      ++f.sick;
+      if (r.phase == Phase::starting)
+        continue;  // it is left out
+    }
     if (r.phase == Phase::ready || r.phase == Phase::falling)
       ++f.ready;  // a replica that is falling asleep still holds its GPU
     if (r.phase == Phase::suspended)

@@ -52,6 +52,7 @@ struct LiveReplica {
   SteadyTime out_until;         // it gets no requests before then, healthy or not
   std::uint32_t times_out = 0;  // how often it was left out
   bool said_sick = false;       // in the log
+  std::string sick_why;         // "fails its health check"; empty: it is well
   bool waking = false;          // asked to wake; its time is measured
   bool fell = false;            // called back before it was seen falling asleep
   bool live_checking = false;   // its liveness is being asked for
@@ -79,7 +80,7 @@ class LiveEndpoint {
   const EndpointRow& row() const { return row_; }
   const EndpointPolicy& policy() const { return row_.policy; }
   // The row of a key by its value; null: it opens nothing.
-  const KeyRow* key_for(std::string_view value) const;
+  const KeyRow* key_for(std::string_view hash) const;  // of the key that is offered
   const KeyRow* key_named(std::string_view name) const;
 
   void update(EndpointRow row, SteadyTime now);
@@ -160,6 +161,7 @@ class LiveEndpoint {
   // Takes a sick replica out of service if at least `stay_min` others can serve.
   void leave_out(LiveReplica& live, const char* why, std::uint32_t stay_min, SteadyTime now);
   void replace_sick(SteadyTime now);
+  bool sick(const LiveReplica& live) const;
   std::uint32_t serving() const;  // replicas that get requests
   std::uint32_t living() const;   // and those that are left out
   void move(ReplicaKey key, const char* what, const char* reason, SteadyTime now);

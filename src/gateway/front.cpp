@@ -239,7 +239,10 @@ void Front::forward_body(std::string_view data) {
           net::problem(413, fmt::format("the body exceeds the limit of {} bytes", on_body_max_), "",
                        request_id_));
     }
-    deadline_ = proxy_.loop().steady() + proxy_.options().body_idle_timeout;
+    if (!proxy_.host().grown(shared_from_this(), whole_body_.size()))
+      return;
+    deadline_ =
+        std::min(proxy_.loop().steady() + proxy_.options().body_idle_timeout, on_body_until_);
     if (body_complete_)
       std::exchange(on_body_, nullptr)(std::exchange(whole_body_, {}));
     return;

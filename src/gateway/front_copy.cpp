@@ -1,5 +1,7 @@
 // What is taken from requests in passing: whole bodies, copies for a canary, errors inside of
 // answers, samples.
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "gateway/grpc.h"
@@ -16,6 +18,11 @@ void Front::read_body(std::size_t bytes_max, std::function<void(std::string)> do
   }
   whole_body_ = std::exchange(kept_body_, {});
   on_body_max_ = bytes_max;
+  const std::size_t bytes = std::min(body_size().value_or(bytes_max), bytes_max);
+  on_body_until_ =
+      proxy_.loop().steady() + proxy_.options().body_grace +
+      seconds(static_cast<std::int64_t>(bytes / proxy_.options().body_bytes_per_s_min));
+  deadline_ = std::min(deadline_, on_body_until_);
   on_body_ = std::move(done);
   if (expects_continue_)
     go_on();

@@ -167,6 +167,9 @@ void StreamFront::flush_answer() {
   connection_->wrote();
 }
 
+// The end of an answer is only queued here: leave() writes it. The session closes a stream whose
+// end it has written, and that must not look like a client that disconnects before its answer is
+// complete.
 void StreamFront::finish_answer(const net::Headers& trailers) {
   if (!connection_)
     return;
@@ -178,7 +181,6 @@ void StreamFront::finish_answer(const net::Headers& trailers) {
   if (const int status = std::exchange(status_to_send_, 0))
     session.answer(id_, status, head_to_send_, fields.size() == 0);
   session.finish(id_, &fields);
-  connection_->wrote();
 }
 
 void StreamFront::send_whole(const net::Response& response) {
@@ -190,7 +192,7 @@ void StreamFront::send_whole(const net::Response& response) {
   if (is_grpc(head_) && response.status >= 400) {
     write_grpc_error(fields, response, *this);
     session.answer(id_, 200, fields, true);
-    return connection_->wrote();
+    return;
   }
   write_whole_head(fields, response, *this, proxy_.date());
   const bool bodiless = head_only_ || response.body.empty();
@@ -199,7 +201,6 @@ void StreamFront::send_whole(const net::Response& response) {
     session.send(id_, response.body);
     session.finish(id_);
   }
-  connection_->wrote();
 }
 
 // An answer that breaks off must not look complete.

@@ -218,6 +218,7 @@ void Gateway::serve(const std::shared_ptr<Front>& front,
   ticket.prefix_bytes = prefix_bytes;
   ticket.timeout = endpoint->policy().timeout;
   ticket.endpoint = endpoint;
+  ticket.failure_counted = false;
   ticket.named = prefix_bytes == 0 ? endpoint->name() : "";
   ticket.wants_usage = true;
   ticket.trace = tracer_.begin(front->head().headers.get("traceparent"));
@@ -291,12 +292,27 @@ void Gateway::choose_revision(Front& front, LiveEndpoint& endpoint) {
   front.copy_body(mirrored_body_bytes_max);
 }
 
-bool Gateway::reserve_body(Front& front, std::size_t bytes) {
-  if (bodies_held_ + bytes > bodies_bytes_max)
+bool Gateway::reserve_body(Front& front, std::size_t bytes, bool can_do_without) {
+  if (bodies_held_ + bytes > (can_do_without ? bodies_bytes_max / 2 : bodies_bytes_max))
     return false;
   front.ticket.body_held += bytes;
   bodies_held_ += bytes;
   return true;
+}
+
+// Memory is reserved for what has arrived, not for what is announced: strangers can announce bodies
+// where an endpoint is open, and send them slowly.
+bool Gateway::grown(const std::shared_ptr<Front>& front, std::size_t bytes) {
+  constexpr std::size_t step = 256 << 10;
+  const std::size_t held = front->ticket.body_held;
+  // Those of asynchronous calls have a place of their own.
+  if (!front->ticket.shares_memory || bytes <= limits::gateway_held_body_bytes_max ||
+      bytes <= held || reserve_body(*front, (bytes - held + step - 1) / step * step, false))
+    return true;
+  auto busy = api_error(503, "overloaded", "too many large requests are on their way; try again");
+  busy.headers.add("Retry-After", "1");
+  front->refuse(std::move(busy));
+  return false;
 }
 
 // Sent when the request has ended, so that it never waits for its copy.
@@ -488,8 +504,11 @@ void Gateway::over(Front& front, End end) {
   }
   if (end == End::client_gone)
     ++endpoint->totals.cancelled;
-  if (end == End::replica_failed || end == End::timed_out ||
-      (end == End::refused && ticket.status >= 500))
+  // An answer with a server's error failed for its caller, whoever wrote it.
+  const bool failed = end == End::replica_failed || end == End::timed_out ||
+                      (end == End::refused && ticket.status >= 500) ||
+                      (end == End::answered && (ticket.status >= 500 || ticket.failed_inside));
+  if (failed && !ticket.failure_counted)
     ++endpoint->totals.failed;
   if (held_.erase(ticket.id) > 0)
     endpoint->router.cancel(ticket.id);

@@ -97,6 +97,7 @@ class Gateway final : public ProxyHost {
               const Failure& failure,
               const std::string& why) override;
   void turned_down(const std::shared_ptr<Front>& front, int status) override;
+  bool grown(const std::shared_ptr<Front>& front, std::size_t bytes) override;
   void over(Front& front, End end) override;
   std::string next_request_id() override;
 
@@ -145,8 +146,9 @@ class Gateway final : public ProxyHost {
   void give(const std::shared_ptr<Front>& front,
             LiveEndpoint& endpoint,
             const std::shared_ptr<Upstream>& upstream);
-  // Memory for a request's body until the request ends. False: none is left.
-  bool reserve_body(Front& front, std::size_t bytes);
+  // Memory for a request's body until the request ends. False: none is left. Requests that can do
+  // without get none of the last half.
+  bool reserve_body(Front& front, std::size_t bytes, bool can_do_without = true);
   void mirror(Front& front, const std::shared_ptr<LiveEndpoint>& endpoint);
   void copy_over(Front& front, End end);
   void judge_replica(LiveEndpoint& endpoint, const Ticket& ticket, End end, SteadyTime now);
@@ -219,11 +221,14 @@ std::optional<net::Response> check_access(Front& front,
                                           const LiveEndpoint& endpoint,
                                           std::string_view secret,
                                           std::string_view peer_key);
+// What a request brings as its key.
+const OfferedKey& offered_by(Front& front);
+// Whether check_access() would refuse it for certain: a fast answer for the many endpoints that are
+// not the caller's.
+bool cannot_open(Front& front, const LiveEndpoint& endpoint);
 // Who sends a request, if requests of one sender belong together (`EndpointPolicy::sticky`); empty:
 // it is on its own.
 std::string sender_of(const Front& front, std::string_view sticky);
-// The key that a request brings, right or wrong; empty: none.
-std::string offered_key_of(const net::Headers& headers);
 // The answer to a browser's CORS preflight; none: it is not one.
 std::optional<net::Response> cors_preflight(Front& front, const EndpointPolicy& policy);
 TokenUsage usage_of(std::string_view tail);

@@ -53,8 +53,9 @@ void Gateway::tell_changes() {
   std::string now;
   for (const auto& [name, endpoint] : endpoints_) {
     const EndpointFigures f = endpoint->counts();
-    append_format(now, "{} {} {} {} {} {} {} {}\n", name, f.serving, f.canary, f.ready, f.sleeping,
-                  f.coming, f.recovered_from, fmt::join(endpoint->notes(), "; "));
+    append_format(now, "{} {} {} {} {} {} {} {} {}\n", name, f.serving, f.canary, f.ready,
+                  f.sleeping, f.coming, f.sick, f.recovered_from,
+                  fmt::join(endpoint->notes(), "; "));
   }
   if (now == told_)
     return;
@@ -91,7 +92,7 @@ std::string Gateway::metrics() const {
   };
   family("requests_total", "counter", "Requests received.",
          [](const LiveEndpoint& e) { return e.totals.requests; });
-  family("failed_total", "counter", "Requests that failed or timed out at a replica.",
+  family("failed_total", "counter", "Requests that failed, timed out, or were answered with 5xx.",
          [](const LiveEndpoint& e) { return e.totals.failed; });
   family("refused_total", "counter", "Requests refused because the queue was full.",
          [](const LiveEndpoint& e) { return e.totals.refused; });

@@ -115,11 +115,11 @@ void append_target(std::string& out, const Front& front) {
 bool is_for_gateway(std::string_view name, std::string_view value, const Ticket& ticket) {
   if (!ticket.strip_header.empty() && equal_nocase(name, ticket.strip_header))
     return true;
-  // A key of some endpoint, even if this one asks for none.
   if (!ticket.named.empty() && equal_nocase(name, grpc_endpoint_header))
     return true;
-  return (ticket.strip_credentials || value.find(endpoint_key_prefix) != value.npos) &&
-         (equal_nocase(name, "Authorization") || equal_nocase(name, "X-Api-Key"));
+  // A key of some endpoint, even if this one asks for none. An application's own credentials pass.
+  return (equal_nocase(name, "Authorization") || equal_nocase(name, "X-Api-Key")) &&
+         (ticket.strip_credentials || holds_endpoint_key(value));
 }
 
 }  // namespace

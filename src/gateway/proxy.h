@@ -23,6 +23,7 @@
 
 #include "base/limits.h"
 #include "gateway/hand_over.h"
+#include "gateway/pure/credentials.h"
 #include "gateway/pure/forwarded.h"
 #include "gateway/pure/key_meter.h"
 #include "gateway/pure/router.h"
@@ -70,13 +71,15 @@ struct Ticket {
   bool from_peer = false;          // another gateway passed it on
   bool http2 = false;              // what the replica speaks
   std::size_t body_held = 0;       // of the gateway's memory for bodies
+  bool shares_memory = false;      // a body that is read as a whole takes from it
   Wish wish;                       // which replica should get it
   bool mirrored = false;           // a copy is sent to the canary when it has ended
   bool copy = false;               // it is such a copy
   TraceContext trace;
-  std::shared_ptr<Sample> sample;  // null: it is not kept
-  std::string key;                 // the name of the caller's key; empty: without one
-  std::string key_endpoint;        // the endpoint whose key it is; empty: the one that serves
+  std::shared_ptr<Sample> sample;     // null: it is not kept
+  std::optional<OfferedKey> offered;  // what it brings; none: not asked for yet
+  std::string key;                    // the name of the caller's key; empty: without one
+  std::string key_endpoint;           // the endpoint whose key it is; empty: the one that serves
   // Endpoints that may serve it if this one cannot (a model's others and fallbacks).
   std::vector<std::string> others;
   bool by_host = false;            // a host name has chosen the endpoint
@@ -85,8 +88,9 @@ struct Ticket {
   std::size_t body_bytes_max = 0;  // 0: no limit
   bool metered = false;            // it counts for that key until it ends
   KeyMeter::Reserved reserved;
-  NanoUsd charge;              // what it has cost the key
-  bool failed_inside = false;  // gRPC: the status of an answer that HTTP calls good
+  NanoUsd charge;                // what it has cost the key
+  bool failed_inside = false;    // gRPC: the status of an answer that HTTP calls good
+  bool failure_counted = false;  // for its endpoint, which it has left
   std::uint32_t tries = 0;
   std::uint32_t lost = 0;                     // replicas that failed after they had got it
   std::shared_ptr<Upstream> upstream;         // while one serves it
@@ -113,6 +117,11 @@ class ProxyHost {
   // The replica refused the request by its answer's status, and other endpoints may serve it
   // (Ticket::others). Call give() or refuse().
   virtual void turned_down(const std::shared_ptr<Front>& /*front*/, int /*status*/) {}
+  // A body that is read as a whole has grown to so many bytes. False: there is no memory for it,
+  // and the host has refused the request.
+  virtual bool grown(const std::shared_ptr<Front>& /*front*/, std::size_t /*bytes*/) {
+    return true;
+  }
   // The request has ended in some way: its slot is free. Called once for every arrival.
   virtual void over(Front& front, End end) = 0;
   virtual std::string next_request_id() = 0;
@@ -166,7 +175,7 @@ class Front : public net::StreamOwner, public std::enable_shared_from_this<Front
   void give(const std::shared_ptr<Upstream>& upstream);
   // Before an answer has begun; the rest of the body is not read.
   void refuse(net::Response response);
-  // Reads the request's body first, for answers by the gateway itself.
+  // Reads the request's body first. It must arrive at a least rate.
   void read_body(std::size_t bytes_max, std::function<void(std::string)> done);
   // As the head announces it; none: it comes in chunks.
   std::optional<std::size_t> body_size() const {
@@ -277,6 +286,7 @@ class Front : public net::StreamOwner, public std::enable_shared_from_this<Front
   bool closing_ = false;  // after this answer
   std::function<void(std::string)> on_body_;
   std::size_t on_body_max_ = 0;
+  SteadyTime on_body_until_;
   std::string whole_body_;
   std::optional<std::string> copied_body_;
   std::size_t copied_body_max_ = 0;
@@ -339,6 +349,10 @@ class Proxy {
     Duration idle_timeout = limits::http_idle_timeout;
     Duration header_timeout = limits::http_header_timeout;
     Duration body_idle_timeout = limits::http_body_idle_timeout;
+    // A body that is read as a whole takes shared memory, so it must arrive within this time plus
+    // what its bytes take at the least rate.
+    Duration body_grace = seconds(10);
+    std::size_t body_bytes_per_s_min = 128 << 10;
     Duration write_stall_timeout = limits::http_write_stall_timeout;
     Duration stream_idle_timeout = minutes(30);  // for an answer that has begun
     Duration connect_timeout = limits::gateway_connect_timeout;

@@ -38,7 +38,8 @@ std::string cookie_named(const net::Headers& headers, std::string_view wanted) {
 std::string sender_of(const Front& front, std::string_view sticky) {
   const auto& headers = front.head().headers;
   if (sticky == "client") {
-    const std::string key = offered_key_of(headers);
+    const auto& offered = front.ticket.offered;
+    const std::string key = offered ? offered->key : offered_key(headers).key;
     // The port of a client's address differs from connection to connection.
     return key.empty() ? front.peer().substr(0, front.peer().rfind(':')) : key;
   }

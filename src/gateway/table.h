@@ -336,6 +336,7 @@ struct EndpointFigures {
   // Of DailyPattern, for the gateway's own file.
   std::vector<double> daily_peaks;
   std::uint32_t serving = 0, canary = 0;  // the revisions whose replicas and settings it uses
+  std::uint32_t sick = 0;  // replicas; those that get requests nevertheless count as ready, too
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("name", s.name);
@@ -370,6 +371,7 @@ struct EndpointFigures {
     v("daily_peaks", s.daily_peaks);
     v("serving", s.serving);
     v("canary", s.canary);
+    v("sick", s.sick);
   }
 };
 struct Figures {

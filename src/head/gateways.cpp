@@ -462,11 +462,19 @@ void Gateways::judged(const std::shared_ptr<Link>& link, const RevisionJudged& v
   }
   agreed_.erase(verdict.endpoint);
   std::string reason = verdict.reason;
-  if (const Job* job = options_.engine().state().find_job(verdict.job);
-      job && !verdict.healthy && !job->tasks.empty())
-    if (const std::string trouble = options_.trouble_of(job->tasks.front()); !trouble.empty())
-      reason += "; " + trouble;
-  run(JudgeRevision{verdict.endpoint, verdict.revision, verdict.healthy, reason, verdict.job});
+  JobId failed = verdict.job;
+  const control::State& state = options_.engine().state();
+  if (const Job* job = state.find_job(failed); job && !verdict.healthy) {
+    const bool waited = job->tasks.empty() && job->state == JobState::queued;
+    const std::string why = waited ? view::waiting_reason(state, *job, system_clock().wall())
+                            : !job->tasks.empty() ? options_.trouble_of(job->tasks.front())
+                                                  : std::string();
+    if (!why.empty())
+      reason += (waited ? ": " : "; ") + why;
+    if (waited)
+      failed = {};  // it never ran: there is no log to read
+  }
+  run(JudgeRevision{verdict.endpoint, verdict.revision, verdict.healthy, reason, failed});
 }
 
 void Gateways::accept_call(const std::shared_ptr<Link>& link, const gateway::AcceptCall& wish) {

@@ -171,7 +171,7 @@ void add_figures(Json& out, const gateway::EndpointFigures& f, NanoUsd cost) {
   if (f.first_byte_p99_us > 0)
     out.set("p99_ms", static_cast<double>(f.first_byte_p99_us) / 1000);
   Json figures = parse_json(wire::to_json_text(f)).value_or(Json::object());
-  for (const char* name : {"requests", "held", "in_flight", "ready", "sleeping", "coming"})
+  for (const char* name : {"requests", "held", "in_flight", "ready", "sleeping", "coming", "sick"})
     if (!figures.find(name))
       figures.set(name, 0);
   out.set("figures", std::move(figures));
@@ -293,6 +293,7 @@ Json explain_endpoint_document(const control::State& state,
                        {"ready", figures.ready},
                        {"sleeping", figures.sleeping},
                        {"coming", figures.coming},
+                       {"sick", figures.sick},
                        {"max", current ? current->policy.max : 0},
                        {"reasons", std::move(reasons)},
                        {"replicas", std::move(replicas)}});

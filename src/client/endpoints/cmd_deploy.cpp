@@ -184,27 +184,24 @@ Result<ReleasePlan> read_release(const Parsed& parsed) {
   return plan;
 }
 
-// A new revision keeps the scaling and the access of the endpoint unless they are given again: an
-// endpoint behind a key must not become open because a new version was deployed. The kept options
-// are printed.
-std::string kept_options(const Parsed& parsed, const EndpointPolicy& p) {
+// Calls `keep` for each setting that differs from its default.
+template <class Keep>
+void each_setting(const EndpointPolicy& p, const Keep& keep_one) {
   EndpointPolicy fresh;
   fresh.access = EndpointAccess::key;
-  std::vector<std::string> kept;
   const auto keep = [&](const char* option, bool differs, const std::string& value) {
-    if (differs && !parsed.has(option))
-      kept.push_back(fmt::format("--{} {}", option, value));
+    if (differs)
+      keep_one(option, fmt::format("--{} {}", option, value));
   };
   keep("access", p.access != fresh.access, std::string(enum_name(p.access)));
   keep("min", p.min != fresh.min, std::to_string(p.min));
   keep("max", p.max != fresh.max, std::to_string(p.max));
   keep("concurrency", p.concurrency != fresh.concurrency, std::to_string(p.concurrency));
-  keep("timeout", p.timeout != fresh.timeout, format_duration(p.timeout));
-  keep("idle", p.idle != fresh.idle, format_duration(p.idle));
-  keep("keep", p.keep_suspended != fresh.keep_suspended,
-       "suspended=" + format_duration(p.keep_suspended));
-  keep("slo", p.wait_target != fresh.wait_target, format_duration(objective_of(p.wait_target)));
-  keep("start-timeout", p.start_timeout != fresh.start_timeout, format_duration(p.start_timeout));
+  keep("timeout", p.timeout != fresh.timeout, typed(p.timeout));
+  keep("idle", p.idle != fresh.idle, typed(p.idle));
+  keep("keep", p.keep_suspended != fresh.keep_suspended, "suspended=" + typed(p.keep_suspended));
+  keep("slo", p.wait_target != fresh.wait_target, typed(objective_of(p.wait_target)));
+  keep("start-timeout", p.start_timeout != fresh.start_timeout, typed(p.start_timeout));
   keep("base-on-demand", p.base_on_demand != fresh.base_on_demand,
        std::to_string(p.base_on_demand));
   keep("health", p.health != fresh.health, p.health);
@@ -217,6 +214,17 @@ std::string kept_options(const Parsed& parsed, const EndpointPolicy& p) {
   keep("sample", p.sample != fresh.sample, fmt::format("{:g}%", p.sample / 10.0));
   keep("price", p.prices != fresh.prices, prices_text(p.prices));
   each_operation(p, [&](const char* option, std::string value) { keep(option, true, value); });
+}
+
+// A new revision keeps the scaling and the access of the endpoint unless they are given again: an
+// endpoint behind a key must not become open because a new version was deployed. The kept options
+// are printed.
+std::string kept_options(const Parsed& parsed, const EndpointPolicy& p) {
+  std::vector<std::string> kept;
+  each_setting(p, [&](const char* option, std::string text) {
+    if (!parsed.has(option))
+      kept.push_back(std::move(text));
+  });
   return join(kept, ", ");
 }
 
@@ -300,6 +308,12 @@ std::optional<int> rollout_end(const Json& endpoint,
 }
 
 }  // namespace
+
+std::string settings_text(const EndpointPolicy& policy) {
+  std::vector<std::string> all;
+  each_setting(policy, [&](const char*, std::string text) { all.push_back(std::move(text)); });
+  return join(all, ", ");
+}
 
 std::string url_of(const Json& endpoint) {
   const auto& urls = endpoint["urls"].items();

@@ -12,7 +12,7 @@
 #include "client/frame/when.h"
 #include "client/request/job_list.h"
 #include "client/request/job_request.h"
-#include "core/model/endpoint.h"
+#include "core/model/endpoint_program.h"
 #include "core/wire/codec.h"
 
 namespace billow::client {
@@ -50,6 +50,12 @@ const Json* canary_of(const Json& e) {
     if (r["number"].uint_or(0) == e["canary"].uint_or(0) && r.find("release"))
       return &r;
   return nullptr;
+}
+
+// "1 sick, "; empty: all are well.
+std::string sick_text(const Json& figures) {
+  const auto sick = figures["sick"].uint_or(0);
+  return sick == 0 ? std::string() : fmt::format("{} sick, ", sick);
 }
 
 // The last canary that ended by itself is shown until another revision is deployed.
@@ -132,10 +138,13 @@ std::string endpoint_text(const Json& e) {
       url_of(e).empty() ? "(the gateway is starting)" : url_of(e),
       printable(e["command"].str_or("-")), e["revision"].uint_or(0),
       e["rolling"].uint_or(0) ? fmt::format(", starting {}", e["rolling"].uint_or(0)) : "");
-  text += fmt::format("  replicas  {} ready, {} asleep, {} starting ({} to {})\n",
-                      f["ready"].uint_or(0), f["sleeping"].uint_or(0), f["coming"].uint_or(0),
-                      e["min"].uint_or(0), e["max"].uint_or(0));
+  text += fmt::format("  replicas  {} ready, {}{} asleep, {} starting ({} to {})\n",
+                      f["ready"].uint_or(0), sick_text(f), f["sleeping"].uint_or(0),
+                      f["coming"].uint_or(0), e["min"].uint_or(0), e["max"].uint_or(0));
   text += fmt::format("    access  {}\n", e["access"].str_or("?"));
+  if (const auto policy = wire::from_json_text<EndpointPolicy>(e["policy"].dump()); policy)
+    if (const std::string settings = settings_text(*policy); !settings.empty())
+      text += fmt::format("  settings  {}\n", printable(settings));
   text += fmt::format("  requests  {} ({} failed, {} refused, {} held, {} in flight)\n",
                       f["requests"].uint_or(0), f["failed"].uint_or(0), f["refused"].uint_or(0),
                       f["held"].uint_or(0), f["in_flight"].uint_or(0));
@@ -166,7 +175,8 @@ std::string endpoint_text(const Json& e) {
             : "");
   for (const Json& r : e["revisions"].items())
     text += fmt::format(
-        "  revision  {} {}  {}  {}{}\n", r["number"].uint_or(0), r["state"].str_or("?"),
+        "  revision  {} {}  {}  {}{}\n", r["number"].uint_or(0),
+        r["state"].str_or("?") == "rolled_back" ? "rolled back" : r["state"].str_or("?"),
         time_text(r["made_at"], now(), "?"), printable(r["command"].str_or("")),
         r["reason"].str_or("").empty() ? ""
                                        : fmt::format("  ({})", printable(r["reason"].str_or(""))));
@@ -207,12 +217,14 @@ int cmd_endpoints(const Parsed& parsed) {
                {"ADDRESS"}});
   for (const Json& e : (*all)["endpoints"].items()) {
     const Json& f = e["figures"];
-    table.row({std::string(e["name"].str_or("?")), status_text(e),
-               fmt::format("{}", e["revision"].uint_or(0)),
-               fmt::format("{}", f["ready"].uint_or(0)),
-               fmt::format("{}", f["sleeping"].uint_or(0)), fmt::format("{}", e["max"].uint_or(0)),
-               fmt::format("{}", f["requests"].uint_or(0)), micros(f["first_byte_p50_us"]),
-               fmt::format("${:.4f}", e["cost_usd"].double_or(0)), url_of(e)});
+    table.row(
+        {std::string(e["name"].str_or("?")), status_text(e),
+         fmt::format("{}", e["revision"].uint_or(0)),
+         fmt::format("{}", f["ready"].uint_or(0)) +
+             (f["sick"].uint_or(0) == 0 ? "" : fmt::format(" ({} sick)", f["sick"].uint_or(0))),
+         fmt::format("{}", f["sleeping"].uint_or(0)), fmt::format("{}", e["max"].uint_or(0)),
+         fmt::format("{}", f["requests"].uint_or(0)), micros(f["first_byte_p50_us"]),
+         fmt::format("${:.4f}", e["cost_usd"].double_or(0)), url_of(e)});
   }
   if (table.empty())
     say("there are no endpoints; deploy one: billow deploy hello -- sh -c 'exec python3 -m "
@@ -271,6 +283,26 @@ int cmd_scale(const Parsed& parsed) {
   });
 }
 
+// What a rollback restores, and what it leaves as it is.
+std::string rollback_text(const std::string& name, const Json& done) {
+  const auto policy = wire::from_json_text<EndpointPolicy>(done["policy"].dump());
+  if (!policy)
+    return {};
+  EndpointPolicy kept = *policy, restored;
+  take_program_settings(kept, {});
+  restored.access = EndpointAccess::key;
+  restored.max = policy->max;
+  take_program_settings(restored, *policy);
+  restored.max = EndpointPolicy{}.max;
+  const std::string probes = settings_text(restored), others = settings_text(kept);
+  return fmt::format(
+      "{}: revision {} has the command, image, resources and environment {}{}{}; access {} and the "
+      "other settings stay as they are{}{}",
+      name, done["revision"].uint_or(0), done["reason"].str_or("as before"),
+      probes.empty() ? "" : ", and its ", printable(probes), enum_name(policy->access),
+      others.empty() ? "" : ": ", printable(others));
+}
+
 int cmd_rollback(const Parsed& parsed) {
   Json body = Json::object();
   if (parsed.has("to")) {
@@ -297,6 +329,8 @@ int cmd_rollback(const Parsed& parsed) {
                         *name, ended));
     return 0;
   }
+  if (const std::string text = rollback_text(*name, *done); !text.empty() && !parsed.has("quiet"))
+    say(text);
   return await_revision(*client, *name, (*done)["revision"].uint_or(0), parsed.has("json"),
                         parsed.has("quiet"));
 }
@@ -388,9 +422,9 @@ int explain_endpoint(const Parsed& parsed, const std::string& name) {
   }
   const Json& e = *why;
   std::string text =
-      fmt::format("endpoint {} is {}: {} ready, {} asleep, {} starting, of at most {}\n", name,
-                  e["status"].str_or("?"), e["ready"].uint_or(0), e["sleeping"].uint_or(0),
-                  e["coming"].uint_or(0), e["max"].uint_or(0));
+      fmt::format("endpoint {} is {}: {} ready, {}{} asleep, {} starting, of at most {}\n", name,
+                  e["status"].str_or("?"), e["ready"].uint_or(0), sick_text(e),
+                  e["sleeping"].uint_or(0), e["coming"].uint_or(0), e["max"].uint_or(0));
   text += explanation_text(e, now());
   for (const Json& r : e["replicas"].items())
     text +=

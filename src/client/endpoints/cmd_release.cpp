@@ -16,8 +16,9 @@ namespace billow::client {
 
 Result<std::uint32_t> read_part(std::string_view what, std::string_view text) {
   const auto wrong = [&] {
-    return fail(Code::invalid, fmt::format("{} must be a percentage, not \"{}\"", what, text),
-                fmt::format("for example: {} 10%", what));
+    return fail(
+        Code::invalid, fmt::format("{} must be a percentage, not \"{}\"", what, text),
+        what.starts_with("--") ? fmt::format("for example: {} 10%", what) : "for example: 10%");
   };
   if (!text.ends_with('%'))
     return wrong();

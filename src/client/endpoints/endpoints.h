@@ -25,6 +25,8 @@ Result<std::string> replica_to_read(Client& client, const std::string& name);
 
 // An endpoint's document as lines of facts.
 std::string endpoint_text(const Json& endpoint);
+// The settings that differ from their defaults, as options: "--min 1, --max 4".
+std::string settings_text(const EndpointPolicy& policy);
 // The first address of an endpoint's document; empty where no gateway serves it yet.
 std::string url_of(const Json& endpoint);
 // "10%" or "0.5%" in thousandths. The error names `what`.

@@ -129,6 +129,20 @@ Status read_operation(const Parsed& parsed, EndpointPolicy& p) {
   return read_scaling(parsed, p.scaling);
 }
 
+std::string typed(Duration time) {
+  constexpr std::pair<std::int64_t, const char*> units[] = {{hours(24).ns, "d"},
+                                                            {hours(1).ns, "h"},
+                                                            {minutes(1).ns, "m"},
+                                                            {seconds(1).ns, "s"},
+                                                            {milliseconds(1).ns, "ms"}};
+  if (time.ns == 0)
+    return "0s";
+  for (const auto& [unit, name] : units)
+    if (time.ns % unit == 0)
+      return fmt::format("{}{}", time.ns / unit, name);
+  return format_duration(time);
+}
+
 void each_operation(const EndpointPolicy& p,
                     const std::function<void(const char*, std::string)>& keep) {
   const EndpointPolicy fresh;
@@ -137,23 +151,23 @@ void each_operation(const EndpointPolicy& p,
       keep(option, std::move(value));
   };
   const EndpointProbes& probes = p.probes;
-  differs("health-period", probes.period != fresh.probes.period, format_duration(probes.period));
-  differs("health-timeout", probes.timeout != fresh.probes.timeout,
-          format_duration(probes.timeout));
+  differs("health-period", probes.period != fresh.probes.period, typed(probes.period));
+  differs("health-timeout", probes.timeout != fresh.probes.timeout, typed(probes.timeout));
   differs("health-threshold", probes.threshold != fresh.probes.threshold,
           std::to_string(probes.threshold));
   differs("live", !probes.live.empty(), probes.live);
   differs("start-probe", !probes.start.empty(), probes.start);
   differs("strategy", p.rollout.strategy != fresh.rollout.strategy,
           std::string(enum_name(p.rollout.strategy)));
-  differs("drain", p.rollout.drain.ns != 0, format_duration(p.rollout.drain));
+  differs("drain", p.rollout.drain.ns != 0, typed(p.rollout.drain));
   const EndpointScaling& s = p.scaling;
   differs("min-at", !s.min_at.empty(), fmt::format("\"{}\"", join(s.min_at, "\", --min-at \"")));
   differs("max-spend", s.spend_per_hour.value != 0, format_usd(s.spend_per_hour) + "/h");
   differs("target-tokens", s.target_tokens != 0, std::to_string(s.target_tokens));
-  differs("prometheus", s.query.any(), s.query.url);
+  differs("prometheus", !s.query.url.empty(), s.query.url);
   differs("query", s.query.any(), fmt::format("'{}'", s.query.query));
-  differs("query-target", s.query.any(), fmt::format("{:g}", s.query.target));
+  differs("query-target", s.query.target != fresh.scaling.query.target,
+          fmt::format("{:g}", s.query.target));
   differs("predict", s.predict, "on");
 }
 

@@ -13,6 +13,8 @@ namespace billow::client {
 
 std::span<const OptionSpec> operation_options();
 Status read_operation(const Parsed& parsed, EndpointPolicy& policy);
+// A time as it can be given to an option: "90s", "1h".
+std::string typed(Duration time);
 // Calls `keep(option, value)` for each setting that differs from its default.
 void each_operation(const EndpointPolicy& policy,
                     const std::function<void(const char* option, std::string value)>& keep);

@@ -17,6 +17,7 @@
 #include "core/control/decide/endpoint_policy.h"
 #include "core/control/decide/releases.h"
 #include "core/control/quotas.h"
+#include "core/model/endpoint_program.h"
 #include "core/wire/codec.h"
 
 namespace billow::control {
@@ -77,7 +78,9 @@ Status check_no_canary(const Endpoint& e, const ReleasePlan& plan) {
 
 Decision Decider::operator()(const DeployEndpoint& c) {
   BILLOW_TRY_VOID(check_spoken_name("endpoint", c.name));
-  BILLOW_TRY_VOID(check_policy(c.policy));
+  EndpointPolicy policy = c.policy;
+  BILLOW_TRY_VOID(tidy_origins(policy.cors));
+  BILLOW_TRY_VOID(check_policy(policy));
   BILLOW_TRY_VOID(check_release(c.release));
   JobSpec spec = c.spec;
   spec.env_digest.clear();
@@ -130,7 +133,7 @@ Decision Decider::operator()(const DeployEndpoint& c) {
                                     owner,
                                     {.number = number,
                                      .spec = std::make_shared<const JobSpec>(std::move(spec)),
-                                     .policy = c.policy,
+                                     .policy = std::move(policy),
                                      .made_at = context.now,
                                      .state = RevisionState::rolling,
                                      .reason = "",
@@ -169,8 +172,9 @@ Decision Decider::operator()(const ScaleEndpoint& c) {
                                    : Events{EndpointScaled{c.endpoint, std::move(policy)}};
 }
 
-// A rollback is a new revision with the content of an old one: history only grows, and the revision
-// starts like any other.
+// A rollback is a new revision with the program of an old one: history only grows, and the revision
+// starts like any other. It changes neither who may call the endpoint nor its limits: those were
+// set for a reason that has nothing to do with the program.
 Decision Decider::operator()(const RollbackEndpoint& c) {
   const Endpoint* e = BILLOW_TRY(endpoint_named(c.endpoint));
   if (const Revision* canary = canary_of(*e)) {
@@ -202,6 +206,10 @@ Decision Decider::operator()(const RollbackEndpoint& c) {
   // replicas that cannot start.
   JobSpec wants = *to->spec;
   Revision again = *to;
+  if (const Revision* current = e->current()) {
+    again.policy = current->policy;
+    take_program_settings(again.policy, to->policy);
+  }
   if (!again.user)
     again.user = e->user;
   BILLOW_TRY_VOID(check_surroundings(wants, e->project, again.user));

@@ -37,8 +37,11 @@ Json model_document(const std::string& name) {
 // The endpoints that admit the caller, and the routes to them, by name.
 std::vector<std::string> Gateway::models_for(Front& front) const {
   std::vector<std::string> names;
+  (void)offered_by(front);
   const Ticket before = front.ticket;
   for (const auto& [name, endpoint] : endpoints_) {
+    if (cannot_open(front, *endpoint))
+      continue;
     if (!check_access(front, *endpoint, secret_, peer_key_))
       names.push_back(name);
     front.ticket = before;
@@ -80,12 +83,21 @@ void Gateway::front_door(const std::shared_ptr<Front>& front) {
     for (const auto& [name, endpoint] : endpoints_)
       if (auto answer = cors_preflight(*front, endpoint->policy()); answer && answer->status == 204)
         return front->refuse(std::move(*answer));
+    // A browser sends no key with this question, so a refusal must not ask for one.
+    const auto& headers = front->head().headers;
+    if (const auto origin = headers.get("Origin");
+        !origin.empty() && headers.has("Access-Control-Request-Method"))
+      return front->refuse(net::problem(
+          403, fmt::format("calls from pages of {} are not allowed", origin),
+          fmt::format("deploy the endpoint with --cors {}", origin), front->request_id()));
   }
   const std::vector<std::string> names = models_for(*front);
   if (names.empty())
-    return front->refuse(api_error(401, "invalid_api_key",
-                                   "this key opens no endpoint; its owner creates keys with: "
-                                   "billow endpoint-key NAME"));
+    return front->refuse(api_error(
+        401, "invalid_api_key",
+        fmt::format("{}; the owner of an endpoint creates keys with: billow endpoint-key NAME",
+                    offered_by(*front).key.empty() ? "no key was sent (Authorization: Bearer KEY)"
+                                                   : "this key opens no endpoint")));
   if (looks && path == "/v1/models") {
     Json list = Json::array();
     for (const std::string& name : names)
@@ -107,15 +119,7 @@ void Gateway::front_door(const std::shared_ptr<Front>& front) {
     return front->refuse(api_error(
         404, "not_found", "no model is named; use POST with a \"model\", or /f/NAME/v1/…"));
   // Bodies of all requests together are bounded: strangers can send them where an endpoint is open.
-  const std::size_t size = std::min(front->body_size().value_or(body_bytes_max), body_bytes_max);
-  if (size > limits::gateway_held_body_bytes_max) {
-    if (!reserve_body(*front, size)) {
-      auto busy =
-          api_error(503, "overloaded", "too many large requests are on their way; try again");
-      busy.headers.add("Retry-After", "1");
-      return front->refuse(std::move(busy));
-    }
-  }
+  front->ticket.shares_memory = true;
   front->ticket.strip_credentials = true;
   front->read_body(body_bytes_max, [this, front](std::string body) {
     const auto model = model_name(body);
@@ -194,6 +198,7 @@ void Gateway::leave_endpoint(Front& front, bool failed) {
   const auto endpoint = std::static_pointer_cast<LiveEndpoint>(ticket.endpoint);
   if (failed)
     ++endpoint->totals.failed;
+  ticket.failure_counted = failed;
   const auto upstream = std::exchange(ticket.upstream, nullptr);
   ticket.tries = ticket.lost = 0;
   ticket.first_byte = {};

@@ -53,15 +53,40 @@ struct Hop {
   std::string proto;
 };
 
+// Separators inside of quotes separate nothing. Nothing: a quote does not end. A client could hide
+// what a proxy appends behind it.
+std::vector<std::string_view> split_unquoted(std::string_view text, char separator) {
+  std::vector<std::string_view> out;
+  bool quoted = false;
+  std::size_t from = 0;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (quoted && text[i] == '\\') {
+      ++i;
+    } else if (text[i] == '"') {
+      quoted = !quoted;
+    } else if (!quoted && text[i] == separator) {
+      out.push_back(text.substr(from, i - from));
+      from = i + 1;
+    }
+  }
+  if (quoted)
+    return {};
+  out.push_back(text.substr(from));
+  return out;
+}
+
 void add_forwarded(std::vector<Hop>& hops, std::string_view value) {
-  for (const std::string& element : split(std::string(value), ',')) {
+  const auto elements = split_unquoted(value, ',');
+  if (elements.empty())
+    hops.push_back({});
+  for (const std::string_view element : elements) {
     Hop hop;
-    for (const std::string& pair : split(element, ';')) {
+    for (const std::string_view pair : split_unquoted(element, ';')) {
       const auto equals = pair.find('=');
-      if (equals == std::string::npos)
+      if (equals == std::string_view::npos)
         continue;
-      const std::string name = lower(trim(std::string_view(pair).substr(0, equals)));
-      const std::string_view text = std::string_view(pair).substr(equals + 1);
+      const std::string name = lower(trim(pair.substr(0, equals)));
+      const std::string_view text = pair.substr(equals + 1);
       if (name == "for")
         hop.address = bare(text);
       else if (name == "proto")
@@ -69,6 +94,30 @@ void add_forwarded(std::vector<Hop>& hops, std::string_view value) {
     }
     hops.push_back(std::move(hop));
   }
+}
+
+// The client of a chain, read from its end; without an address if the chain names none.
+Hop client_of_chain(const std::vector<Hop>& hops, const Networks& trusted) {
+  Hop client;
+  for (std::size_t i = hops.size(); i > 0 && hops.size() - i < hops_max; --i) {
+    const Hop& hop = hops[i - 1];
+    const auto bytes = bytes_of(hop.address);
+    if (!bytes)
+      break;  // hidden or invented: the last known one counts
+    client = {text_of(*bytes), hop.proto};
+    if (!trusted.contains(client.address))
+      break;
+  }
+  return client;
+}
+
+// The last value counts: proxies append, and clients can only send what stands before.
+std::string told_proto(const net::Headers& headers) {
+  std::string_view last;
+  for (const auto& [name, value] : headers)
+    if (net::equal_nocase(name, "X-Forwarded-Proto"))
+      last = value;
+  return lower(trim(last.substr(last.rfind(',') == last.npos ? 0 : last.rfind(',') + 1)));
 }
 
 }  // namespace
@@ -117,33 +166,24 @@ std::string_view address_of_peer(std::string_view peer) {
 }
 
 Client client_of(const net::Headers& headers, const Networks& trusted) {
-  std::vector<Hop> hops;
-  for (const auto& [name, value] : headers)
+  std::vector<Hop> standard, usual;
+  for (const auto& [name, value] : headers) {
     if (net::equal_nocase(name, "Forwarded"))
-      add_forwarded(hops, value);
-  // A proxy that writes both means the same; the standard one counts.
-  if (hops.empty())
-    for (const auto& [name, value] : headers)
-      if (net::equal_nocase(name, "X-Forwarded-For"))
-        for (const std::string& hop : split(value, ','))
-          hops.push_back({std::string(bare(hop)), ""});
+      add_forwarded(standard, value);
+    else if (net::equal_nocase(name, "X-Forwarded-For"))
+      for (const std::string& hop : split(value, ','))
+        usual.push_back({std::string(bare(hop)), ""});
+  }
+  const Hop by_standard = client_of_chain(standard, trusted);
+  const Hop by_usual = client_of_chain(usual, trusted);
+  if (!standard.empty() && !usual.empty() && by_standard.address != by_usual.address)
+    return {};
+  const std::string proto = told_proto(headers);
   Client out;
-  std::string proto;
-  for (std::size_t i = hops.size(); i > 0 && hops.size() - i < hops_max; --i) {
-    const Hop& hop = hops[i - 1];
-    const auto bytes = bytes_of(hop.address);
-    if (!bytes)
-      break;  // hidden or invented: the last known one counts
-    out.address = text_of(*bytes);
-    proto = hop.proto;
-    if (!trusted.contains(out.address))
-      break;
-  }
-  if (proto.empty()) {
-    const auto told = headers.get("X-Forwarded-Proto");
-    proto = lower(trim(told.substr(told.rfind(',') == told.npos ? 0 : told.rfind(',') + 1)));
-  }
-  out.https = proto == "https";
+  out.address = usual.empty() ? by_standard.address : by_usual.address;
+  const bool by_either = by_standard.proto == "https" || proto == "https";
+  out.https = by_either && (by_standard.proto.empty() || by_standard.proto == "https") &&
+              (proto.empty() || proto == "https");
   return out;
 }
 

@@ -37,7 +37,10 @@ struct Client {
   bool https = false;   // the client's connection to the first of them used TLS
 };
 // Proxies append what they see, so the chain is read from its end: the first address that is not a
-// trusted proxy's is the client. What stands before it, the client may have invented.
+// trusted proxy's is the client. What stands before it, the client may have invented. Most proxies
+// write one of the two headers and pass the other on as the client sent it. If both are present and
+// name different clients, nobody can tell which one the proxy wrote, so neither counts: the client
+// is the proxy itself. https: all that say something about it must say so.
 Client client_of(const net::Headers& headers, const Networks& trusted);
 
 // The header of the PROXY protocol, version 2.

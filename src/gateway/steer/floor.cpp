@@ -78,6 +78,11 @@ std::vector<std::string> LiveEndpoint::notes() const {
                   "revision {1} is stopped before revision {0} starts (--strategy recreate); "
                   "requests wait until revision {0} is healthy",
                   row_.rolling, row_.serving));
+  for (const auto& [key, live] : replicas_)
+    if (sick(live))
+      out.push_back(fmt::format("replica (job {}) is sick: it {}{}", key, live.sick_why,
+                                live.healthy ? ", and no other can take its place"
+                                             : " and gets no requests until it is well"));
   if (scaler.limited() || row_.awake_max == 0)
     out.push_back(row_.awake_max_why);
   if (!query_.error.empty())

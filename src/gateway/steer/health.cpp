@@ -143,6 +143,8 @@ void LiveEndpoint::checked(ReplicaKey key, Check result, SteadyTime now) {
     }
   }
   if (live.healthy) {
+    if (live.timeouts + live.errors == 0)
+      live.sick_why.clear();
     live.check_at = now + policy_of(live).probes.period;
     return;
   }
@@ -174,8 +176,12 @@ void LiveEndpoint::check_failed(LiveReplica& live, Check result, SteadyTime now)
     return;
   if (live.sick_since.ns == 0)
     live.sick_since = now;
-  if (++live.failed_checks >= probes.threshold && live.healthy)
+  if (++live.failed_checks < probes.threshold)
+    return;
+  if (live.healthy)
     leave_out(live, "fails its health check", 1, now);
+  else if (live.sick_why.empty())
+    live.sick_why = "fails its health check";
 }
 
 void LiveEndpoint::answered(ReplicaKey key, Answered how, SteadyTime now) {
@@ -189,6 +195,8 @@ void LiveEndpoint::answered(ReplicaKey key, Answered how, SteadyTime now) {
     return;
   if (how == Answered::well) {
     live.timeouts = live.errors = 0;
+    if (live.healthy && live.failed_checks == 0)
+      live.sick_why.clear();
     return;
   }
   if (how == Answered::error) {
@@ -202,6 +210,11 @@ void LiveEndpoint::answered(ReplicaKey key, Answered how, SteadyTime now) {
   live.check_delay = check_delay_min;
   if (live.timeouts % timeouts_max == 0 && live.healthy)
     leave_out(live, "lets requests time out", (living() + 1) / 2, now);
+}
+
+bool LiveEndpoint::sick(const LiveReplica& live) const {
+  return !live.sick_why.empty() && live.row.task_state == TaskState::running &&
+         !live.row.stopping && !live.told_to_stop;
 }
 
 std::uint32_t LiveEndpoint::serving() const {
@@ -228,6 +241,7 @@ void LiveEndpoint::leave_out(LiveReplica& live,
   const Replica* r = router.find(live.row.job);
   if (!r || r->phase != Phase::ready)
     return;
+  live.sick_why = why;
   // Some must stay: a fault of all of them must not close the endpoint.
   if (r->current && serving() < stay_min + 1) {
     if (!std::exchange(live.said_sick, true))

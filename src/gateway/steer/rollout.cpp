@@ -32,7 +32,11 @@ void LiveEndpoint::roll(SteadyTime now) {
     if (live.healthy) {
       ++healthy;
     } else if (now - live.first_seen > rolling_policy().start_timeout) {
-      late = "it was not healthy in time";
+      // The head adds what it waits for.
+      late = live.row.job_state == JobState::queued
+                 ? fmt::format("it got no capacity within {}",
+                               format_duration(rolling_policy().start_timeout))
+                 : "it was not healthy in time";
       late_job = key;
     }
   }

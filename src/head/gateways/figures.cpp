@@ -113,6 +113,7 @@ void Gateways::add_up(const std::string& endpoint) {
     sum.ready += f.ready;
     sum.sleeping += f.sleeping;
     sum.coming += f.coming;
+    sum.sick += f.sick;
     sum.wanted += f.wanted;
     sum.first_byte_p50_us = std::max(sum.first_byte_p50_us, f.first_byte_p50_us);
     sum.first_byte_p95_us = std::max(sum.first_byte_p95_us, f.first_byte_p95_us);

@@ -24,6 +24,9 @@ class Week(RigTest):
         whole = self.rig.ok("help", "--all").text
         listed |= set(re.findall(r"(?m)^  ([a-z-]+)", whole))
         self.assertIn("quota set ", whole)
+        models = self.rig.ok("help", "model").text
+        for command in ("model set", "model list", "model rm"):
+            self.assertIn(command, models)
         plumbing = {"box", "stage", "ranks", "rsh", "ssh-proxy", "agent"}
         self.assertFalse(plumbing & listed)
         for command in plumbing:

@@ -254,14 +254,16 @@ class Serving(EndpointTest):
             timeout=90,
         )
         self.assertEqual(again.code, 0, again)
-        self.assertIn("private keeps its settings: --max 3, --slo 3.0 s", again.errors)
+        self.assertIn("private keeps its settings: --max 3, --slo 3s", again.errors)
         policy = self.rig.json("describe", "private")["policy"]
         self.assertEqual(
             (policy["access"], policy["max"], policy["concurrency"], policy["wait_target_ns"]),
             ("key", 3, 2, 2_000_000_000),
         )
         self.assertEqual(self.call("private")[0], 401)
-        self.assertIn("access  key", self.rig.ok("describe", "private").text)
+        shown = self.rig.ok("describe", "private").text
+        self.assertIn("access  key", shown)
+        self.assertIn("settings  --max 3, --concurrency 2, --slo 3s", shown)
         self.deploy("private", "--access", "local", version="3")
         self.assertEqual(self.call("private")[0], 200)
 

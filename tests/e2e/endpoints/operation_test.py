@@ -239,7 +239,9 @@ class Scaling(OperationTest):
         self.deploy("app", "--gpus", 1, "--max", 4, "--min", 3, "--max-spend", "4.50/h")
         poll(lambda: self.figure("app", "ready") == 2, "two replicas")
         poll(lambda: "--max-spend $4.50/h pays for 2 replicas" in self.notes("app"), "why")
-        self.assertIn("--max-spend", self.rig.ok("describe", "app").text)
+        shown = self.rig.ok("describe", "app").text
+        self.assertIn("--max-spend $4.50/h pays for 2", shown)
+        self.assertIn("--min 3, --max 4, --max-spend $4.50/h", shown)
         self.assertIn("--max-spend", self.rig.ok("explain", "app").text)
         self.assertEqual(len(self.rig.json("ps")["jobs"]), 2)
         self.deploy("app", "--gpus", 1, "--max-spend", "1/h")

@@ -2,6 +2,8 @@
 that is worse than the old revision. Keys of callers: limits, and what they have used."""
 
 import json
+import shutil
+import subprocess
 import threading
 import time
 import unittest
@@ -97,6 +99,22 @@ class Canaries(ReleaseTest):
         poll(lambda: {self.version("back") for _ in range(4)} == {"1"}, "only the old revision")
         self.assertIn("no canary", self.fails("promote", "back"))
 
+    def test_rollback_restores_the_program_but_neither_opens_nor_shrinks_the_endpoint(self):
+        self.deploy("shut", "--access", "open", "--health", "/health")
+        self.deploy("shut", "--access", "key", "--max", 2, "--health", "/", version="2")
+        self.rig.ok("scale", "shut", "--min", 1, "--max", 3)
+        said = self.rig.ok("rollback", "shut").errors
+        self.assertIn("as revision 1", said)
+        self.assertIn("its --health /health", said)
+        self.assertIn("access key", said)
+        self.assertIn("--min 1, --max 3", said)
+        self.assertEqual(self.call("shut", "/")[0], 401)
+        key = self.rig.ok("endpoint-key", "shut").text.strip()
+        sent = {"Authorization": f"Bearer {key}"}
+        poll(lambda: self.version("shut", headers=sent) == "1", "the old program")
+        shut = self.endpoint("shut")
+        self.assertEqual((shut["access"], shut["min"], shut["max"]), ("key", 1, 3))
+
     def test_a_canary_that_fails_under_load_is_rolled_back_by_itself(self):
         self.deploy("hurt", "--min", 2, "--max", 4, "--health", "/health")
         stop, statuses, lock = threading.Event(), [], threading.Lock()
@@ -128,6 +146,21 @@ class Canaries(ReleaseTest):
         self.assertIn("requests failed", reason)
         self.assertIn(reason, self.shown("describe", "hurt"))
         self.assertIn("rolled back", self.shown("endpoints"))
+
+    @unittest.skipUnless(shutil.which("curl"), "curl is not installed")
+    def test_a_canary_that_fails_over_http2_is_rolled_back_too(self):
+        self.deploy("two", "--access", "open", "--min", 1, "--health", "/health")
+        self.deploy("two", "--traffic", "50%", version="broken")
+        host, port = self.gateway()
+        calls = 0
+        while self.revision("two", 2)["state"] == "canary" and calls < 200:
+            subprocess.run(
+                ["curl", "-s", "--http2-prior-knowledge", f"http://{host}:{port}/f/two/"],
+                stdout=subprocess.DEVNULL,
+                check=True,
+            )
+            calls += 1
+        self.assertEqual(self.revision("two", 2)["state"], "rolled_back", f"after {calls} calls")
 
     def test_a_slow_canary_is_rolled_back_and_an_equal_one_is_not(self):
         self.deploy("pace", "--min", 1, "--max", 2)

@@ -68,6 +68,63 @@ TEST_F(Releases, RollbackEndsACanaryBeforeItTouchesOldRevisions) {
   EXPECT_FALSE(chat().revision(3)->release.any());
 }
 
+TEST_F(Releases, RollbackRestoresTheProgramButNeitherAccessNorLimits) {
+  EndpointPolicy& old = deploy.policy;
+  old.access = EndpointAccess::open;
+  old.health = "/old";
+  old.probes.live = "/old-live";
+  old.start_timeout = minutes(3);
+  old.spot = true;
+  old.base_on_demand = 4;
+  deploy.spec.argv = {"serve", "old"};
+  w.must(deploy);
+  w.must(JudgeRevision{"chat", 2, true, "", {}});
+
+  EndpointPolicy later;
+  later.access = EndpointAccess::key;
+  later.max = 2;
+  later.cors = {"https://example.org"};
+  later.prices.request = NanoUsd{5};
+  later.scaling.spend_per_hour = NanoUsd{9'000'000'000};
+  later.health = "/new";
+  deploy.policy = later;
+  deploy.spec.argv = {"serve", "new"};
+  w.must(deploy);
+  w.must(JudgeRevision{"chat", 3, true, "", {}});
+  w.must(ScaleEndpoint{.endpoint = "chat", .min = 1, .max = 3, .concurrency = 5});
+
+  w.must(RollbackEndpoint{"chat", 0});
+  const Revision& back = *chat().revision(4);
+  EXPECT_EQ(back.spec->argv, (std::vector<std::string>{"serve", "old"}));
+  EXPECT_EQ(back.reason, "as revision 2");
+  EXPECT_EQ(back.policy.health, "/old");
+  EXPECT_EQ(back.policy.probes.live, "/old-live");
+  EXPECT_EQ(back.policy.start_timeout, minutes(3));
+  EXPECT_TRUE(back.policy.spot);
+  EXPECT_EQ(back.policy.base_on_demand, 3) << "never more than --max";
+  EXPECT_EQ(back.policy.access, EndpointAccess::key);
+  EXPECT_EQ(back.policy.min, 1);
+  EXPECT_EQ(back.policy.max, 3);
+  EXPECT_EQ(back.policy.concurrency, 5);
+  EXPECT_EQ(back.policy.cors, later.cors);
+  EXPECT_EQ(back.policy.prices, later.prices);
+  EXPECT_EQ(back.policy.scaling, later.scaling);
+}
+
+TEST_F(Releases, OriginsAreKeptAsBrowsersSendThem) {
+  deploy.policy.cors = {"https://example.org/", "*", "http://localhost:3000"};
+  w.must(deploy);
+  EXPECT_EQ(chat().revision(2)->policy.cors,
+            (std::vector<std::string>{"https://example.org", "*", "http://localhost:3000"}));
+  deploy.policy.cors = {"https://example.org/app/"};
+  const Status refused = w.run(deploy);
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("has no path"), std::string::npos);
+  EXPECT_EQ(refused.error().hint, "write --cors https://example.org");
+  deploy.policy.cors = {"example.org"};
+  EXPECT_FALSE(w.run(deploy));
+}
+
 TEST_F(Releases, ACanaryThatNeverBecomesHealthyHasFailed) {
   deploy.release = {.mirror = 50};
   w.must(deploy);

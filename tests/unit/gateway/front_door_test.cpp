@@ -1,6 +1,8 @@
 // The pure parts of the front door: routes of models, host names, and the word of proxies.
 #include <gtest/gtest.h>
 
+#include "base/crypto.h"
+#include "gateway/pure/credentials.h"
 #include "gateway/pure/forwarded.h"
 #include "gateway/pure/host_names.h"
 #include "gateway/pure/model_routes.h"
@@ -115,12 +117,64 @@ TEST(Forwarded, TheLastUntrustedAddressIsTheClient) {
   EXPECT_EQ(client({{"X-Forwarded-For", "1.1.1.1, unknown"}}).address, "");
   EXPECT_EQ(client({}).address, "");
   const auto both = client({{"Forwarded", "for=1.1.1.1, For=\"[2001:db8::1]:80\";proto=https"},
-                            {"X-Forwarded-For", "9.9.9.9"}});
+                            {"X-Forwarded-For", "9.9.9.9, 2001:DB8:0::1"}});
   EXPECT_EQ(both.address, "2001:db8::1");
   EXPECT_TRUE(both.https);
   EXPECT_TRUE(client({{"X-Forwarded-For", "1.1.1.1"}, {"X-Forwarded-Proto", "https"}}).https);
   EXPECT_FALSE(
       client({{"X-Forwarded-For", "1.1.1.1"}, {"X-Forwarded-Proto", "https, http"}}).https);
+}
+
+TEST(Forwarded, AHeaderThatTheProxyDoesNotWriteNamesNoClient) {
+  const Networks trusted = networks({"10.0.0.0/8"});
+  const auto client = [&](net::Headers headers) {
+    return client_of(headers, trusted);
+  };
+  const auto spoofed = client({{"X-Forwarded-For", "203.0.113.9"},
+                               {"X-Forwarded-Proto", "http"},
+                               {"Forwarded", "for=198.51.100.1;proto=https"}});
+  EXPECT_EQ(spoofed.address, "") << "the proxy that passed it on counts";
+  EXPECT_FALSE(spoofed.https);
+  EXPECT_EQ(client({{"X-Forwarded-For", "203.0.113.9"}, {"Forwarded", "for=unknown"}}).address, "");
+  EXPECT_EQ(client({{"X-Forwarded-For", "203.0.113.9"}, {"Forwarded", ""}}).address, "");
+  EXPECT_EQ(client({{"X-Forwarded-For", "6.6.6.6"}, {"Forwarded", "for=203.0.113.9;proto=https"}})
+                .address,
+            "");
+  EXPECT_FALSE(client({{"X-Forwarded-For", "203.0.113.9"},
+                       {"X-Forwarded-Proto", "http"},
+                       {"Forwarded", "for=203.0.113.9;proto=https"}})
+                   .https)
+      << "they name the same client, but not the same scheme";
+  EXPECT_FALSE(client({{"X-Forwarded-Proto", "https"}, {"X-Forwarded-Proto", "http"}}).https);
+  EXPECT_TRUE(client({{"X-Forwarded-Proto", "http"}, {"X-Forwarded-Proto", "https"}}).https);
+  EXPECT_EQ(client({{"Forwarded", "for=203.0.113.9;x=\"a, for=6.6.6.6\""}}).address, "203.0.113.9");
+  EXPECT_EQ(client({{"Forwarded", "for=6.6.6.6;x=\", for=203.0.113.9"}}).address, "")
+      << "a quote that would hide what the proxy appended";
+}
+
+TEST(Credentials, KeysOfEndpointsAreFoundInEveryForm) {
+  const std::string pair = base64("x:bwk_abc"), escaped = base64("x:bwk%5Fabc");
+  for (const std::string& held :
+       {std::string("Bearer bwk_abc"), std::string("bwk_abc"), std::string("Bearer bwk%5fabc"),
+        std::string("Bearer %zz%62wk_abc"), "Basic " + pair, "basic  " + pair, "BASIC\t" + pair,
+        "Basic " + base64("bwk_abc:"), "Basic " + base64("xy:bwk_abcd"),
+        "Basic " + base64("xyz:bwk_a").substr(0, 11), "Basic " + escaped})
+    EXPECT_TRUE(holds_endpoint_key(held)) << held;
+  for (const std::string& own : {std::string("Bearer sk-abc"), "Basic " + base64("user:password"),
+                                 std::string("Bearer bwk"), std::string("Basic"), std::string(""),
+                                 std::string("%"), std::string("Bearer ") + base64("a token")})
+    EXPECT_FALSE(holds_endpoint_key(own)) << own;
+}
+
+TEST(Credentials, AnOfferedKeyIsHashedUnlessItIsLongerThanAnyKey) {
+  const auto hash = [](net::Headers headers) {
+    return offered_key(headers).hash;
+  };
+  EXPECT_EQ(hash({{"Authorization", "Bearer bwk_abc"}}), sha256_hex("bwk_abc"));
+  EXPECT_EQ(hash({{"X-Api-Key", "bwk_abc"}}), sha256_hex("bwk_abc"));
+  EXPECT_EQ(hash({{"Authorization", "Basic " + base64("x:bwk_abc")}}), sha256_hex("bwk_abc"));
+  EXPECT_EQ(hash({{"X-Api-Key", std::string(30'000, 'k')}}), "");
+  EXPECT_EQ(hash({}), "");
 }
 
 std::string proxy_header(unsigned char command, unsigned char family, std::string_view body) {

@@ -125,5 +125,39 @@ TEST(Proxy, ARequestToADeadReplicaGoesToAnother) {
   EXPECT_EQ(two->totals.retried, 1u);
 }
 
+// Each announces as much as a body may have, and sends nothing of it.
+TEST(Bodies, AnnouncedBytesTakeNoMemoryFromOthers) {
+  Rig rig;
+  const std::string head = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n";
+  std::vector<RawClient> slow;
+  for (int i = 0; i < 40; ++i) {
+    slow.push_back(rig.client());
+    slow.back().send(head + "Content-Length: 8388608\r\n\r\n{");
+  }
+  (void)rig.app.loop.run_until([] { return false; }, milliseconds(50));
+  const std::string body = R"({"model":"app","text":")" + std::string(200'000, 'x') + "\"}";
+  auto c = rig.client();
+  std::string unsent = head + fmt::format("Content-Length: {}\r\n\r\n", body.size()) + body;
+  ASSERT_TRUE(rig.run_until([&] {
+    const auto n = ::send(c.fd(), unsent.data(), unsent.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    unsent.erase(0, n > 0 ? static_cast<std::size_t>(n) : 0);
+    return c.has("HTTP/1.1 ");
+  }));
+  EXPECT_TRUE(c.has(" 200 ")) << c.received;
+}
+
+TEST(Failures, AnAnswerWithAServersErrorCountsOnce) {
+  Rig rig;
+  EXPECT_NE(rig.exchange("GET /f/app/x HTTP/1.1\r\nHost: localhost\r\n\r\n").find(" 200 "),
+            std::string::npos);
+  const auto& totals = rig.gateway->find("app")->totals;
+  EXPECT_EQ(totals.failed, 0u);
+  EXPECT_NE(rig.exchange("GET /f/app/broken HTTP/1.1\r\nHost: localhost\r\n\r\n").find(" 500 "),
+            std::string::npos);
+  EXPECT_EQ(totals.requests, 2u);
+  EXPECT_EQ(totals.failed, 1u);
+  EXPECT_EQ(rig.gateway->find("app")->figures().ready, 1u) << "one error makes no replica sick";
+}
+
 }  // namespace
 }  // namespace billow::gateway

@@ -22,6 +22,32 @@ TEST(Http2Proxy, PassesARequestAndItsAnswer) {
   EXPECT_EQ(rig.seen[0], "POST /a/b?q=1 12345");
 }
 
+TEST(Http2Proxy, ARequestAloneOnItsConnectionIsBookedAsAnswered) {
+  Rig rig;
+  Http2Client client(rig);
+  for (int i = 0; i < 3; ++i) {
+    const Id id = client.get("/f/app/x");
+    ASSERT_TRUE(client.finished(id));
+    EXPECT_EQ(client.answers[id].status, 200);
+  }
+  const Id refused = client.get("/f/nobody/x");
+  ASSERT_TRUE(client.finished(refused));
+  EXPECT_EQ(client.answers[refused].status, 404);
+  const auto& totals = rig.gateway->find("app")->totals;
+  EXPECT_EQ(totals.requests, 3u);
+  EXPECT_EQ(totals.cancelled, 0u);
+}
+
+TEST(Http2Proxy, AClientThatResetsItsRequestIsBookedAsGone) {
+  Rig rig;
+  Http2Client client(rig);
+  const Id id = client.get("/f/app/hang");
+  ASSERT_TRUE(client.until([&] { return rig.open != nullptr; }));
+  client.session.reset(id, net::Http2Error::cancel);
+  ASSERT_TRUE(client.until([&] { return rig.gone; }));
+  EXPECT_EQ(rig.gateway->find("app")->totals.cancelled, 1u);
+}
+
 TEST(Http2Proxy, ABodyWithoutALengthIsPassedOnInChunks) {
   Rig rig;
   Http2Client client(rig);

@@ -113,6 +113,21 @@ TEST(Probes, AReplicaThatDoesNotStartInTimeIsReplaced) {
   EXPECT_EQ(s.stopped(), Jobs{2});
 }
 
+TEST(Rollout, ARevisionThatGetsNoCapacityIsNotCalledUnhealthy) {
+  Stage s;
+  s.row.rolling = 1;
+  s.row.policy.start_timeout = seconds(6);
+  s.row.replicas.push_back({.job = 7, .revision = 1, .job_state = JobState::queued});
+  s.show();
+  s.now = s.now + seconds(7);
+  s.show();
+  const auto judged = s.all<RevisionJudged>();
+  ASSERT_EQ(judged.size(), 1u);
+  EXPECT_FALSE(judged[0].healthy);
+  EXPECT_EQ(judged[0].reason, "it got no capacity within 6.0 s");
+  EXPECT_EQ(judged[0].job, JobId(7)) << "the head says what it waits for";
+}
+
 TEST(Rollout, WithoutRoomTheOldRevisionMakesRoomAndOneHealthyReplicaIsEnough) {
   Served s(2);
   ASSERT_EQ(s.endpoint.router.arrive(1, s.now, s.now + hours(1)).replica, 1u);

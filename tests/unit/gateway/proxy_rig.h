@@ -84,6 +84,8 @@ struct Rig {
         all += n + ": " + v + "\n";
       return x->respond(net::Response::text(200, all));
     }
+    if (r.path == "/broken")
+      return x->respond(net::Response::text(500, "broken"));
     if (r.path == "/knows")
       return x->respond({302, {{"Location", "/f/app/there"}}, ""});
     if (r.path == "/redirect")

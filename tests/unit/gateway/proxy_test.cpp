@@ -190,6 +190,15 @@ TEST(Proxy, ASlowlorisGets408) {
   auto e = rig.client();
   e.send("POST /f/app/x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n123");
   ASSERT_TRUE(rig.run_until([&] { return e.has("408"); }));
+  Proxy::Options slow;
+  slow.body_grace = milliseconds(200);
+  Rig whole(slow);
+  auto f = whole.client();
+  f.send("POST /v1/x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n");
+  EXPECT_TRUE(whole.run_until([&] {
+    f.send("x");  // never idle, and never complete
+    return f.has("408");
+  }));
   auto idle = rig.client();
   EXPECT_TRUE(rig.run_until([&] { return idle.pull(); }))
       << "a connection that says nothing is closed";
@@ -454,6 +463,21 @@ TEST(Proxy, KeysAreAskedForAndNotPassedOn) {
   }
 }
 
+TEST(Proxy, AnOpenEndpointGetsItsOwnCredentialsButNoKeyOfAnother) {
+  Rig rig;
+  EndpointPolicy open;
+  open.access = EndpointAccess::open;
+  rig.table(1, open);
+  const auto seen = [&](const std::string& value) {
+    return rig.exchange(
+        "GET /f/app/headers HTTP/1.1\r\nHost: localhost\r\nAuthorization: " + value + "\r\n\r\n");
+  };
+  for (const std::string own : {"Bearer of-the-app", "Basic dXNlcjpwYXNzd29yZA=="})
+    EXPECT_NE(seen(own).find("Authorization: " + own), std::string::npos) << own;
+  for (const std::string key : {"Bearer bwk_abc", "Basic eDpid2tfYWJj"})
+    EXPECT_EQ(seen(key).find("Authorization"), std::string::npos) << key;
+}
+
 // What a browser or a proxy on this machine passes on is not a call of its user.
 TEST(Proxy, OnlyItsOwnUsersCallALocalEndpointWithoutAKey) {
   Rig rig;  // the caller runs as the gateway does
@@ -482,6 +506,11 @@ TEST(Proxy, CorsForTheOriginsThatWereNamed) {
       "OPTIONS /f/app/x HTTP/1.1\r\nHost: localhost\r\nOrigin: "
       "https://a.example\r\nAccess-Control-Request-Method: POST\r\n\r\n");
   EXPECT_NE(yes.find("204"), std::string::npos);
+  for (const std::string origin : {"https://a.example", "https://evil.example"})
+    EXPECT_EQ(rig.exchange("OPTIONS /v1/x HTTP/1.1\r\nHost: localhost\r\nOrigin: " + origin +
+                           "\r\nAccess-Control-Request-Method: POST\r\n\r\n")
+                  .substr(9, 3),
+              origin == "https://a.example" ? "204" : "403");
   EXPECT_NE(yes.find("Access-Control-Allow-Origin: https://a.example"), std::string::npos);
   EXPECT_NE(
       rig.exchange("GET /f/app/x HTTP/1.1\r\nHost: localhost\r\nOrigin: https://a.example\r\n\r\n")

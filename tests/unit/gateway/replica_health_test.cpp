@@ -37,6 +37,32 @@ TEST(LiveEndpoint, HealthIsAskedForAsLongAsAReplicaLives) {
   EXPECT_FALSE(s.asked_for(1));
 }
 
+TEST(LiveEndpoint, ASickReplicaIsShownAsSickNotAsStarting) {
+  Serving s;
+  for (int i = 0; i < 3; ++i) {
+    s.now = s.now + seconds(6);
+    s.check(1, Check::bad);
+  }
+  EndpointFigures f = s.endpoint.figures();
+  EXPECT_EQ(f.ready, 1u);
+  EXPECT_EQ(f.sick, 1u);
+  EXPECT_EQ(f.coming, 0u);
+  ASSERT_EQ(f.notes.size(), 1u);
+  EXPECT_NE(f.notes[0].find("replica (job 1) is sick: it fails its health check"),
+            std::string::npos)
+      << f.notes[0];
+  s.now = s.now + seconds(12);
+  s.check(1, Check::good);
+  f = s.endpoint.figures();
+  EXPECT_EQ(f.ready, 2u);
+  EXPECT_EQ(f.sick, 0u);
+  EXPECT_TRUE(f.notes.empty());
+  for (int i = 0; i < 5; ++i)
+    s.endpoint.answered(2, Answered::error, s.now);
+  f = s.endpoint.figures();
+  EXPECT_EQ(f.sick, 1u) << "errors count, too";
+}
+
 TEST(LiveEndpoint, AReplicaThatSaysItIsSickGetsNoRequestsAndReturns) {
   Serving s;
   for (int i = 0; i < 3; ++i)

@@ -136,6 +136,22 @@ Status check_scaling(const EndpointPolicy& p) {
 
 }  // namespace
 
+Status tidy_origins(std::vector<std::string>& origins) {
+  for (std::string& origin : origins) {
+    if (origin == "*")
+      continue;
+    const auto host = origin.find("://");
+    if (host == std::string::npos)
+      continue;  // check_policy() refuses it
+    if (origin.ends_with('/'))
+      origin.pop_back();
+    if (const auto path = origin.find_first_of("/?#", host + 3); path != std::string::npos)
+      return wrong_setting(fmt::format("--cors {}: an origin has no path", origin),
+                           "write --cors " + origin.substr(0, path));
+  }
+  return {};
+}
+
 Status check_policy(const EndpointPolicy& p) {
   BILLOW_TRY_VOID(check_numbers(p));
   BILLOW_TRY_VOID(check_service(p));
