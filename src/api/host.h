@@ -12,6 +12,7 @@
 #include "base/histogram.h"
 #include "base/json.h"
 #include "core/control/core.h"
+#include "core/control/decide/front_door.h"
 #include "core/wire/agent_v1.h"
 #include "core/wire/copy.h"
 #include "core/wire/tunnel.h"
@@ -156,6 +157,8 @@ class Host {
   // Null: no gateway has reported any.
   virtual const gateway::EndpointFigures* endpoint_figures(const std::string& name) const = 0;
   virtual std::vector<std::string> gateway_addresses() const = 0;
+  // Host names of the gateways themselves, which no endpoint can have.
+  virtual control::GatewayNames gateway_names() const = 0;
   // Of the certificate of the gateway at the first address; empty: it has none.
   virtual std::string gateway_fingerprint() const = 0;
   // Calls back when the gateways work by the state of now.

@@ -38,6 +38,7 @@ Figures Gateway::figures() const {
   }
   out.keys = keys_.report();
   out.gateway = keys_.gateway();
+  out.domains = hosts_.own();
   out.peer_address = options_.advertise;
   if (out.peer_address.empty() && !proxy_->bound_addresses().empty())
     out.peer_address = proxy_->bound_addresses().front();

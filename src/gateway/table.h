@@ -381,6 +381,7 @@ struct Figures {
   std::string peer_address, peer_key;  // where and how other gateways reach it; empty: not at all
   std::vector<KeyUse> keys;            // of today and the day before
   std::string gateway;                 // the number under which it counts them
+  std::vector<std::string> domains;    // its own: --domain
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("addresses", s.addresses);
@@ -389,6 +390,7 @@ struct Figures {
     v("peer_key", s.peer_key);
     v("keys", s.keys);
     v("gateway", s.gateway);
+    v("domains", s.domains);
   }
 };
 // A gateway reports that a revision is healthy and takes over, or has failed, with the event that

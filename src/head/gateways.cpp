@@ -158,6 +158,16 @@ std::vector<std::string> Gateways::addresses() const {
   return out;
 }
 
+control::GatewayNames Gateways::names() const {
+  control::GatewayNames out;
+  for (const auto& link : links_) {
+    out.domains.insert(out.domains.end(), link->domains.begin(), link->domains.end());
+    if (!link->peer_address.empty())
+      out.hosts.push_back(link->peer_address);
+  }
+  return out;
+}
+
 std::string Gateways::fingerprint() const {
   for (const auto& link : links_) {
     if (link->addresses.empty())
@@ -285,7 +295,7 @@ gateway::ReplicaRow Gateways::replica_row(const Job& job) const {
 std::string Gateways::table(const Link& link) const {
   const control::State& state = options_.engine().state();
   gateway::Table table;
-  table.door = control::image_of(state.front_door);
+  table.door = control::served_front_door(state);
   for (const auto& other : links_)
     if (other.get() != &link && other->socket->open() && !other->peer_address.empty())
       table.peers.push_back({other->region, other->peer_address, other->peer_key});
@@ -425,6 +435,7 @@ void Gateways::heard(const std::shared_ptr<Link>& link, std::string_view text) {
     void operator()(const gateway::Figures& m) {
       const bool moved = link->peer_address != m.peer_address || link->peer_key != m.peer_key;
       link->addresses = m.addresses;
+      link->domains = m.domains;
       link->peer_address = m.peer_address;
       link->peer_key = m.peer_key;
       link->gateway = m.gateway;

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "core/control/decide/front_door.h"
 #include "gateway/table.h"
 #include "head/agent_links.h"
 #include "head/engine.h"
@@ -41,6 +42,7 @@ class Gateways {
   std::size_t count() const;
   bool connected(const std::string& region) const { return link_of(region) != nullptr; }
   std::vector<std::string> addresses() const;  // where they listen
+  control::GatewayNames names() const;         // host names that are not for domains
   // Of the certificate that the gateway at the first of them presents; empty: it has none.
   std::string fingerprint() const;
   const gateway::EndpointFigures* figures(const std::string& endpoint) const;

@@ -167,6 +167,7 @@ class HeadHost final : public api::Host {
   std::vector<std::string> gateway_addresses() const override {
     return head_.gateways().addresses();
   }
+  control::GatewayNames gateway_names() const override { return head_.gateways().names(); }
   std::string gateway_fingerprint() const override { return head_.gateways().fingerprint(); }
   void when_gateways_know(std::function<void()> fn) override {
     head_.gateways().when_known(std::move(fn));

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "api/call.h"
-#include "base/text.h"
+#include "core/control/decide/front_door.h"
 
 namespace billow::api::door {
 namespace {
@@ -110,8 +110,10 @@ void set_model(CallPtr call) {
   if (body->to.empty())
     return call->fail({Code::invalid, fmt::format("model {} has no endpoint", body->name),
                        "name at least one: --to ENDPOINT or --to ENDPOINT=WEIGHT"});
-  // A route with the name of an endpoint takes over its requests below /v1.
-  if (state.endpoints.contains(body->name))
+  // A route with the name of an endpoint takes over its requests below /v1. An endpoint of another
+  // project keeps its name.
+  if (const auto named = state.endpoints.find(body->name);
+      named != state.endpoints.end() && may_see(*call, named->second.project))
     endpoints.push_back(body->name);
   for (const std::string& name : endpoints)
     if (const Status may = endpoints::may_change(call, name); !may)
@@ -162,23 +164,38 @@ void domains(CallPtr call) {
   call->reply_durable(200, Json::object({{"domains", std::move(all)}}));
 }
 
+namespace {
+
+// The project's own names can lead to any of its endpoints; admins give it new ones.
+Status may_lead(const Call& call, const Domain& domain) {
+  const auto& state = call.host.state();
+  BILLOW_TRY_VOID(control::check_not_of_gateways(domain.name, call.host.gateway_names()));
+  const auto before = state.front_door.domains.find(domain.name);
+  if (before != state.front_door.domains.end() &&
+      before->second.project == state.endpoints.at(domain.endpoint).project)
+    return may_replace(call, before->second, "domain");
+  if (!call.may(Permission::projects_change))
+    return pass(control::only_admins_add(domain));
+  return {};
+}
+
+}  // namespace
+
 void set_domain(CallPtr call) {
   auto body = read_body<DomainBody>(call);
   if (!body)
     return;
   if (const Status may = endpoints::may_change(call, body->endpoint); !may)
     return call->fail(may.error());
-  const std::string name = lower(body->name);
-  const auto& known = call->host.state().front_door.domains;
-  if (const auto before = known.find(name); before != known.end())
-    if (const Status may = may_replace(*call, before->second, "domain"); !may)
-      return call->fail(may.error());
   SetDomain command;
-  command.domain.name = name;
+  command.domain.name = control::domain_name(body->name);
   command.domain.endpoint = body->endpoint;
   command.domain.user = call->principal.user;
+  if (const Status may = may_lead(*call, command.domain); !may)
+    return call->fail(may.error());
   with_approval(call, ApprovalAction::expose,
-                fmt::format("serve endpoint {} at {}", body->endpoint, name), [call, command] {
+                fmt::format("serve endpoint {} at {}", body->endpoint, command.domain.name),
+                [call, command] {
                   change(call, command, [call, name = command.domain.name] {
                     const auto& made = call->host.state().front_door.domains;
                     const auto found = made.find(name);
@@ -189,7 +206,7 @@ void set_domain(CallPtr call) {
 }
 
 void remove_domain(CallPtr call) {
-  const std::string name = lower(call->parts[0]);
+  const std::string name = control::domain_name(call->parts[0]);
   const auto& known = call->host.state().front_door.domains;
   const auto found = known.find(name);
   if (found == known.end() || !may_see(*call, found->second.project))

@@ -115,10 +115,12 @@ int domain_list(const Parsed& p) {
       p, [](Client& c) { return c.get("/v1/domains"); },
       [](const Json& answer) {
         Table table({{"DOMAIN"}, {"ENDPOINT"}, {"PROJECT"}, {"BY"}});
-        for (const Json& each : list_in(answer, "domains"))
-          table.row(
-              {std::string(each["name"].str_or("?")), std::string(each["endpoint"].str_or("?")),
-               std::string(each["project"].str_or("?")), std::string(each["user"].str_or("?"))});
+        for (const Json& each : list_in(answer, "domains")) {
+          const std::string endpoint(each["endpoint"].str_or("?"));
+          table.row({std::string(each["name"].str_or("?")), endpoint.empty() ? "-" : endpoint,
+                     std::string(each["project"].str_or("?")),
+                     std::string(each["user"].str_or("?"))});
+        }
         show_table(table, "no endpoint has a domain; see `billow domain add --help`");
       });
 }
@@ -219,8 +221,10 @@ void add_front_door_commands(CommandTable& table) {
                    .example = "billow domain add api.example.org chat",
                    .run = domain_add,
                    .usage = "DOMAIN ENDPOINT",
-                   .details = "The name's DNS record must point to a gateway. Certificates: see "
-                              "--certs and --acme of `billow up` and `billow gateway`.",
+                   .details = "Admins give a project a new name; the project's admins can lead it "
+                              "to another of its endpoints. The name's DNS record must point to a "
+                              "gateway. Certificates: see --certs and --acme of `billow up` and "
+                              "`billow gateway`.",
                    .operands = Operands::some,
                    .group = group});
   table.push_back({.name = "domain list",

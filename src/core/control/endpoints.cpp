@@ -15,6 +15,7 @@
 #include "core/control/applier.h"
 #include "core/control/decide/decider.h"
 #include "core/control/decide/endpoint_policy.h"
+#include "core/control/decide/front_door.h"
 #include "core/control/decide/releases.h"
 #include "core/control/quotas.h"
 #include "core/model/endpoint_program.h"
@@ -110,6 +111,7 @@ Decision Decider::operator()(const DeployEndpoint& c) {
                   fmt::format("replicas of an earlier endpoint \"{}\" are still ending", c.name),
                   "try again in a moment");
     project = BILLOW_TRY(project_for(c.project, c.user));
+    BILLOW_TRY_VOID(check_endpoint_name(state, c.name, project));
     BILLOW_TRY_VOID(check_objects(state, c.user, project, context.now));
   }
   BILLOW_TRY_VOID(check_priority(spec, c.user, project));
@@ -231,6 +233,13 @@ Decision Decider::operator()(const DeleteEndpoint& c) {
   if (const auto found = state.replicas.find(c.endpoint); found != state.replicas.end())
     for (JobId id : found->second)
       stop_one(events, state.jobs.at(id), {id, "its endpoint was deleted", false});
+  // Its host names stay with the project: DNS still leads them here, and nobody else may get them.
+  for (const auto& [name, domain] : state.front_door.domains)
+    if (domain.endpoint == c.endpoint) {
+      Domain kept = domain;
+      kept.endpoint.clear();
+      events.push_back(DomainSet{std::move(kept), false});
+    }
   events.push_back(EndpointDeleted{c.endpoint});
   return events;
 }

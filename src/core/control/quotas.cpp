@@ -159,6 +159,10 @@ std::uint64_t objects_of(const State& state, QuotaScope scope, std::uint64_t of,
     n += owns(endpoint.user, endpoint.project) ? 1 + endpoint.keys.size() : 0;
   for (const auto& [id, reservation] : state.reservations)
     n += owns(reservation.user, reservation.project);
+  for (const auto& [name, route] : state.front_door.models)
+    n += owns(route.user, route.project);
+  for (const auto& [name, domain] : state.front_door.domains)
+    n += owns(domain.user, domain.project);
   for (const auto& [key, secret] : state.secrets)
     n += named(secret.by, secret.project);
   for (const auto& [key, environment] : state.saved_environments)

@@ -39,7 +39,8 @@ void Gateway::arrived(const std::shared_ptr<Front>& front) {
   if (found.kind == HostNames::Kind::unknown && path != "/healthz" && !is_own_call(*front))
     return front->refuse(net::problem(
         421, fmt::format("this gateway does not serve {}", host_of(headers.get("Host"))),
-        "use the gateway's address, NAME.DOMAIN, or add it: billow domain add DOMAIN ENDPOINT",
+        "use the gateway's address or NAME.DOMAIN; admins add others: billow domain add DOMAIN "
+        "ENDPOINT",
         front->request_id()));
   front->ticket.own_name = found.by_own_domain || found.kind == HostNames::Kind::endpoint;
   if (found.kind == HostNames::Kind::endpoint && !is_own_call(*front))
@@ -71,10 +72,15 @@ void Gateway::arrived_at(const std::shared_ptr<Front>& front,
 std::shared_ptr<LiveEndpoint> Gateway::find_by_host(const HostNames::Found& found) const {
   if (const auto exact = find(found.endpoint); exact || !found.by_own_domain)
     return exact;
+  // Two names that differ in case (from fixed endpoints or an older head): neither is right.
+  std::shared_ptr<LiveEndpoint> only;
   for (const auto& [name, endpoint] : endpoints_)
-    if (net::equal_nocase(name, found.endpoint))
-      return endpoint;
-  return nullptr;
+    if (net::equal_nocase(name, found.endpoint)) {
+      if (only)
+        return nullptr;
+      only = endpoint;
+    }
+  return only;
 }
 
 void Gateway::arrived_by_host(const std::shared_ptr<Front>& front, const HostNames::Found& found) {
@@ -82,6 +88,9 @@ void Gateway::arrived_by_host(const std::shared_ptr<Front>& front, const HostNam
       front->path()[own_prefix.size()] == '/')
     return own_page(front);
   const auto endpoint = find_by_host(found);
+  if (!endpoint && found.endpoint.empty())
+    return front->refuse(net::problem(404, "the endpoint of this host name was deleted",
+                                      "see `billow domain list`", front->request_id()));
   if (!endpoint)
     return front->refuse(no_endpoint(found.endpoint, front->request_id()));
   front->ticket.by_host = true;

@@ -30,6 +30,9 @@ std::string host_of(std::string_view authority) {
 HostNames::HostNames(std::vector<std::string> own) : own_(std::move(own)) {
   for (std::string& each : own_)
     each = host_of(each);
+  // The longest first: with example.org and apps.example.org, chat.apps.example.org is chat.
+  std::ranges::stable_sort(
+      own_, [](const std::string& a, const std::string& b) { return a.size() > b.size(); });
 }
 
 void HostNames::take(const std::vector<Domain>& domains) {
@@ -42,13 +45,18 @@ HostNames::Found HostNames::find(std::string_view authority) const {
   const std::string host = host_of(authority);
   if (host.empty() || host == "localhost" || is_address(host))
     return {};
-  // Own domains first: nobody can claim a name below them for another endpoint.
+  // Own domains first: nobody can claim a name below them for another endpoint. An endpoint is one
+  // label, so that a name with dots is never taken for one below another domain.
   for (const std::string& own : own_) {
     if (host == own)
       return {Kind::gateway, "", true};
     if (host.size() > own.size() + 1 && host.ends_with(own) &&
-        host[host.size() - own.size() - 1] == '.')
-      return {Kind::endpoint, host.substr(0, host.size() - own.size() - 1), true};
+        host[host.size() - own.size() - 1] == '.') {
+      const std::string name = host.substr(0, host.size() - own.size() - 1);
+      if (name.find('.') != name.npos)
+        return {Kind::unknown};
+      return {Kind::endpoint, name, true};
+    }
   }
   if (const auto found = domains_.find(host); found != domains_.end())
     return {Kind::endpoint, found->second};
@@ -58,7 +66,7 @@ HostNames::Found HostNames::find(std::string_view authority) const {
 std::vector<std::string> HostNames::domains() const {
   std::vector<std::string> out;
   for (const auto& [name, endpoint] : domains_)
-    if (std::none_of(own_.begin(), own_.end(), [&](const std::string& own) {
+    if (!endpoint.empty() && std::none_of(own_.begin(), own_.end(), [&](const std::string& own) {
           return name == own || name.ends_with("." + own);
         }))
       out.push_back(name);

@@ -23,7 +23,7 @@ class HostNames {
 
   enum class Kind {
     gateway,   // this gateway itself: paths choose the endpoint
-    endpoint,  // `endpoint` is its name, in lower case if the host name has it
+    endpoint,  // `endpoint` is its name, in lower case if the host name has it; empty: deleted
     unknown,   // not served here
   };
   struct Found {
@@ -33,14 +33,14 @@ class HostNames {
     bool by_own_domain = false;
   };
   Found find(std::string_view authority) const;
-  // The names that certificates are wanted for: added domains. Not those below own domains, which a
-  // wildcard certificate covers.
+  // The names that certificates are wanted for: added domains that lead to an endpoint. Not those
+  // below own domains, which a wildcard certificate covers.
   std::vector<std::string> domains() const;
   const std::vector<std::string>& own() const { return own_; }
 
  private:
   std::vector<std::string> own_;
-  std::map<std::string, std::string, std::less<>> domains_;  // and their endpoints
+  std::map<std::string, std::string, std::less<>> domains_;  // their endpoints; empty: deleted
 };
 
 }  // namespace billow::gateway

@@ -10,6 +10,7 @@ struct Gateways::Link {
   std::shared_ptr<net::WebSocket> socket;
   std::string region;
   std::vector<std::string> addresses;
+  std::vector<std::string> domains;
   std::string peer_address, peer_key;
   std::map<std::string, gateway::EndpointFigures> figures;
   std::string sent;     // the last table

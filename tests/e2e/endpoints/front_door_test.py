@@ -147,6 +147,21 @@ class HostNames(Fixed):
         for other in ("evil.org", "chat.example.org.evil.org", "notexample.org"):
             self.assertEqual(self.ask("/f/chat/", headers={"Host": other})[0], 421, other)
 
+    def test_nested_domains_and_case_lead_to_no_other_endpoint(self):
+        served = [f"{name}=127.0.0.1:{self.upstream}" for name in ("chat.apps", "LLama", "Llama")]
+        self.start(
+            *("--domain", "example.org", "--domain", "apps.example.org"),
+            *(word for each in served for word in ("--serve", each)),
+        )
+        for host, expected in (
+            ("chat.apps.example.org", 200),
+            ("other.apps.example.org", 404),
+            ("chat.apps.apps.example.org", 421),
+            ("llama.example.org", 404),
+        ):
+            self.assertEqual(self.ask("/", headers={"Host": host})[0], expected, host)
+        self.assertEqual(self.ask("/f/LLama/")[0], 200)
+
     def test_certificates_are_chosen_by_name_and_read_again(self):
         certs = os.path.join(self.data, "certs")
         os.mkdir(certs)
@@ -377,10 +392,44 @@ class AnyValue:
         return True
 
 
+class OwnDomain(EndpointTest):
+    options = {"args": ("--domain", "example.org")}
+
+    def test_names_of_the_gateway_are_not_given_away(self):
+        self.deploy("chat", "--access", "open")
+        for name in ("example.org", "EXAMPLE.org.", "chat.example.org", "a.b.example.org"):
+            refused = self.rig.cli("domain", "add", name, "chat")
+            self.assertNotEqual(refused.code, 0, name)
+            self.assertIn("example.org is the gateway's own domain", refused.errors)
+        self.assertNotEqual(self.rig.cli("domain", "add", "localhost", "chat").code, 0)
+        self.rig.ok("domain", "add", "example.org.acme.org", "chat")
+
+
 class Domains(EndpointTest):
     """Domains and limits through a real head."""
 
-    def test_a_domain_leads_to_its_endpoint_and_ends_with_it(self):
+    def test_only_admins_give_a_project_a_name(self):
+        self.deploy("chat", "--access", "open")
+        self.deploy("chat-b", "--access", "open")
+        self.rig.ok("user", "create", "eve", "--unix-name", "nobody")
+        self.rig.ok("project", "member", "default", "eve", "--role", "admin")
+        eve = self.rig.token_for("eve")
+
+        def add(name, endpoint):
+            body = {"name": name, "endpoint": endpoint}
+            return self.rig.api("POST", "/v1/domains", body, token=eve)
+
+        refused = add("gw.corp.example", "chat")
+        self.assertEqual(refused.status, 403, refused)
+        self.assertIn("billow domain add gw.corp.example chat", refused.json["hint"])
+        status, _, _ = self.call("chat", "/", headers={"Host": "gw.corp.example"})
+        self.assertEqual(status, 200, "the gateway itself")
+        self.rig.ok("domain", "add", "eve.example", "chat")
+        moved = add("Eve.example.", "chat-b")
+        self.assertEqual((moved.status, moved.json["endpoint"]), (200, "chat-b"), moved)
+        self.rig.ok("domain", "rm", "eve.example")
+
+    def test_a_domain_leads_to_its_endpoint_and_stays_with_its_project(self):
         self.deploy("chat", "--access", "open")
         self.assertEqual(
             self.rig.ok("domain", "add", "API.Acme.org", "chat").text,
@@ -402,6 +451,13 @@ class Domains(EndpointTest):
             "the answer of the call",
         )
         self.rig.ok("delete", "chat")
+        kept = self.rig.json("domain", "list")["domains"]
+        self.assertEqual([(d["name"], d["endpoint"]) for d in kept], [("api.acme.org", "")])
+        poll(
+            lambda: self.call(None, "/x", headers={"Host": "api.acme.org"})[0] == 404,
+            "no endpoint at the name",
+        )
+        self.rig.ok("domain", "rm", "api.acme.org")
         self.assertEqual(self.rig.json("domain", "list")["domains"], [])
 
     def test_limits_of_sizes(self):

@@ -235,6 +235,23 @@ class Routes(Models):
         self.rig.ok("model", "set", "gpt", "--to", "dies", "--fallback", "qwen")
         self.assertEqual(self.served_by(self.keys["qwen"], "gpt"), ["qwen"])
 
+    def test_projects_keep_their_names(self):
+        self.rig.ok("project", "create", "rival")
+        self.deploy(
+            *("rival-chat", "--project", "rival", "--access", "open"),
+            *("--env-var", "BILLOW_ENDPOINT=rival-chat"),
+        )
+        for name in ("llama", "LLAMA"):
+            refused = self.rig.cli("model", "set", name, "--to", "rival-chat")
+            self.assertNotEqual(refused.code, 0, name)
+            self.assertIn("another project's endpoint", refused.errors)
+        self.rig.ok("model", "set", "phi", "--to", "rival-chat")
+        for name, why in (("phi", "is a model of another project"), ("Llama", "only in case")):
+            refused = self.rig.cli("deploy", name, "--", "python3", self.rig.file("serve.py"))
+            self.assertNotEqual(refused.code, 0, name)
+            self.assertIn(why, refused.errors)
+        self.assertEqual(self.served_by(self.keys["llama"], "llama"), ["llama"])
+
     def test_wrong_routes(self):
         for words in (["--to", "nosuch"], [], ["--to", "llama=0"], ["--to", "llama=x"]):
             self.assertNotEqual(self.rig.cli("model", "set", "gpt", *words).code, 0, words)

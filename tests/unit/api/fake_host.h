@@ -133,6 +133,7 @@ class FakeHost final : public Host {
     return &figures;
   }
   std::vector<std::string> gateway_addresses() const override { return gateways; }
+  control::GatewayNames gateway_names() const override { return {}; }
   void when_gateways_know(std::function<void()> fn) override { fn(); }
   std::string authority() const override { return {}; }
   std::string authority_fingerprint() const override { return {}; }

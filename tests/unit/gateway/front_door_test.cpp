@@ -79,6 +79,29 @@ TEST(HostNames, LeadToEndpoints) {
   EXPECT_EQ(hosts.domains(), Names({"api.acme.org"}));
 }
 
+TEST(HostNames, TheLongestOwnDomainCounts) {
+  using Kind = HostNames::Kind;
+  const std::vector<Names> orders = {{"example.org", "apps.example.org"},
+                                     {"apps.example.org", "example.org"}};
+  for (const Names& own : orders) {
+    const HostNames hosts(own);
+    EXPECT_EQ(hosts.find("chat.apps.example.org").endpoint, "chat");
+    EXPECT_EQ(hosts.find("apps.example.org").kind, Kind::gateway);
+    EXPECT_EQ(hosts.find("chat.example.org").endpoint, "chat");
+    for (const char* dots : {"a.chat.apps.example.org", "a.b.example.org"})
+      EXPECT_EQ(hosts.find(dots).kind, Kind::unknown) << dots;
+  }
+}
+
+TEST(HostNames, ADomainWithoutAnEndpointLeadsNowhere) {
+  HostNames hosts;
+  hosts.take({{.name = "api.acme.org", .endpoint = ""}});
+  const auto found = hosts.find("api.acme.org");
+  EXPECT_EQ(found.kind, HostNames::Kind::endpoint) << "not the gateway itself";
+  EXPECT_EQ(found.endpoint, "");
+  EXPECT_TRUE(hosts.domains().empty()) << "no certificate is wanted";
+}
+
 TEST(HostNames, WithoutAnOwnDomainAnyNameIsTheGateway) {
   HostNames hosts;
   hosts.take({{.name = "api.acme.org", .endpoint = "chat"}});

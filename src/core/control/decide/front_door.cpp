@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "core/control/applier.h"
 #include "core/control/decide/decider.h"
+#include "core/control/decide/permissions.h"
 #include "core/control/quotas.h"
 
 namespace billow::control {
@@ -77,6 +78,45 @@ Status check_targets(const ModelRoute& route) {
   return {};
 }
 
+// A project can have this part of all model routes, and of all domains: one project alone must not
+// reach the limit of all.
+constexpr std::size_t part_of_project = 8;
+
+template <class Map>
+Status check_count(const Map& all, std::size_t max, ProjectId project, std::string_view what) {
+  if (all.size() >= max)
+    return fail(Code::exhausted,
+                fmt::format("{} {} exist already, which is the limit", all.size(), what));
+  const auto of_project = std::count_if(
+      all.begin(), all.end(), [&](const auto& each) { return each.second.project == project; });
+  if (static_cast<std::size_t>(of_project) >= max / part_of_project)
+    return fail(Code::exhausted,
+                fmt::format("the project already has {} {}, which is the limit", of_project, what));
+  return {};
+}
+
+// Clients of an endpoint name it as their model, so no other project may lead that name elsewhere.
+Status check_model_is_free(const State& state, const ModelRoute& route) {
+  const std::string name = lower(route.name);
+  for (const auto& [other, endpoint] : state.endpoints)
+    if (endpoint.project != route.project && lower(other) == name)
+      return fail(Code::conflict,
+                  fmt::format("\"{}\" is the name of another project's endpoint", other),
+                  "choose another name for the model");
+  for (const auto& [other, before] : state.front_door.models)
+    if (other != route.name && before.project != route.project && lower(other) == name)
+      return fail(Code::conflict,
+                  fmt::format("\"{}\" is the name of another project's model", other),
+                  "choose a name that differs in more than case");
+  return {};
+}
+
+bool may_add_domains(const State& state, UserId user) {
+  const auto found = state.users.find(user);
+  return found != state.users.end() &&
+         permissions_of(state, found->second).has(Permission::projects_change);
+}
+
 template <class Map>
 auto rows_of(const Map& map) {
   std::vector<typename Map::mapped_type> out;
@@ -87,6 +127,67 @@ auto rows_of(const Map& map) {
 }
 
 }  // namespace
+
+std::string domain_name(std::string_view name) {
+  if (name.ends_with('.'))
+    name.remove_suffix(1);
+  return lower(name);
+}
+
+Status check_not_of_gateways(const std::string& domain, const GatewayNames& gateways) {
+  const auto below = [&](std::string_view parent) {
+    return domain.size() > parent.size() + 1 && domain.ends_with(parent) &&
+           domain[domain.size() - parent.size() - 1] == '.';
+  };
+  constexpr std::string_view hint = "choose a name that leads only to this endpoint";
+  if (domain == "localhost" || below("localhost"))
+    return fail(Code::invalid, fmt::format("{} is the name of every machine itself", domain),
+                std::string(hint));
+  BILLOW_TRY_VOID(check_domain_name(domain));
+  for (const std::string& each : gateways.hosts)
+    if (domain == domain_name(each.substr(0, each.rfind(':'))))
+      return fail(Code::conflict,
+                  fmt::format("{} is the gateway itself, for all endpoints", domain),
+                  std::string(hint));
+  for (const std::string& each : gateways.domains) {
+    const std::string own = domain_name(each);
+    if (domain == own || below(own))
+      return fail(Code::conflict,
+                  fmt::format("{} is the gateway's own domain{}", own,
+                              domain == own ? "" : ", and names below it are names of endpoints"),
+                  fmt::format("endpoint NAME is served at NAME.{} already", own));
+  }
+  return {};
+}
+
+Error only_admins_add(const Domain& domain) {
+  return {Code::forbidden,
+          fmt::format("only an admin of the installation can give {} to a project, because all "
+                      "requests to that name then go there",
+                      domain.name),
+          fmt::format("ask one to run: billow domain add {} {}", domain.name, domain.endpoint)};
+}
+
+Status check_endpoint_name(const State& state, const std::string& name, ProjectId project) {
+  const std::string plain = lower(name);
+  for (const auto& [other, endpoint] : state.endpoints)
+    if (lower(other) == plain)
+      return fail(Code::conflict,
+                  fmt::format("the name \"{}\" differs only in case from endpoint \"{}\", and "
+                              "host names ignore case",
+                              name, other),
+                  "choose another name");
+  for (const auto& [other, route] : state.front_door.models)
+    if (route.project != project && lower(other) == plain)
+      return fail(Code::conflict,
+                  fmt::format("\"{}\" is a model of another project, which gets the requests to "
+                              "/v1 that name it",
+                              other),
+                  fmt::format("choose another name, or ask an admin to remove that model: billow "
+                              "model rm {}",
+                              other));
+  return {};
+}
 
 Decision Decider::operator()(const SetModelRoute& c) {
   const auto& models = state.front_door.models;
@@ -106,15 +207,14 @@ Decision Decider::operator()(const SetModelRoute& c) {
     BILLOW_TRY_VOID(endpoint_named(fallback));
   route.project = state.endpoints.at(route.to.front().endpoint).project;
   route.made_at = context.now;
+  BILLOW_TRY_VOID(check_model_is_free(state, route));
   if (found != models.end()) {
     route.user = found->second.user;
     route.made_at = found->second.made_at;
     if (route == found->second)
       return Events{};
   } else {
-    if (models.size() >= limits::model_routes_max)
-      return fail(Code::exhausted,
-                  fmt::format("{} model routes exist already, which is the limit", models.size()));
+    BILLOW_TRY_VOID(check_count(models, limits::model_routes_max, route.project, "model routes"));
     BILLOW_TRY_VOID(check_objects(state, route.user, route.project, context.now));
   }
   return Events{ModelRouteSet{std::move(route), false}};
@@ -123,7 +223,7 @@ Decision Decider::operator()(const SetModelRoute& c) {
 Decision Decider::operator()(const SetDomain& c) {
   const auto& domains = state.front_door.domains;
   Domain domain = c.domain;
-  domain.name = lower(domain.name);
+  domain.name = domain_name(domain.name);
   const auto found = domains.find(domain.name);
   if (domain.endpoint.empty()) {
     if (found == domains.end())
@@ -135,15 +235,16 @@ Decision Decider::operator()(const SetDomain& c) {
   const Endpoint* endpoint = BILLOW_TRY(endpoint_named(domain.endpoint));
   domain.project = endpoint->project;
   domain.made_at = context.now;
-  if (found != domains.end()) {
+  // A project may lead its names to any of its endpoints. Everything else gives it a name.
+  if (found != domains.end() && found->second.project == domain.project) {
     domain.user = found->second.user;
     domain.made_at = found->second.made_at;
     if (domain == found->second)
       return Events{};
   } else {
-    if (domains.size() >= limits::domains_max)
-      return fail(Code::exhausted,
-                  fmt::format("{} domains exist already, which is the limit", domains.size()));
+    if (!may_add_domains(state, domain.user))
+      return pass(only_admins_add(domain));
+    BILLOW_TRY_VOID(check_count(domains, limits::domains_max, domain.project, "domains"));
     BILLOW_TRY_VOID(check_objects(state, domain.user, domain.project, context.now));
   }
   return Events{DomainSet{std::move(domain), false}};
@@ -195,6 +296,15 @@ void Applier::close_front_door(const std::string& endpoint) {
 
 FrontDoorImage image_of(const FrontDoor& door) {
   return {rows_of(door.models), rows_of(door.domains), rows_of(door.limits)};
+}
+
+FrontDoorImage served_front_door(const State& state) {
+  FrontDoorImage out = image_of(state.front_door);
+  std::erase_if(out.models, [&](const ModelRoute& route) {
+    const auto named = state.endpoints.find(route.name);
+    return named != state.endpoints.end() && named->second.project != route.project;
+  });
+  return out;
 }
 
 FrontDoor restore_front_door(FrontDoorImage image) {
