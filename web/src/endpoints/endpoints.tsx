@@ -209,7 +209,9 @@ function Panel({ e, act }: { e: Endpoint; act: Act }) {
         <Line text={u} />
       ))}
       {e.last_failure && <p class="finding">{e.last_failure}</p>}
-      {e.notes?.map((note) => <p class="finding">{note}</p>)}
+      {e.notes?.map((note) => (
+        <p class="finding">{note}</p>
+      ))}
       <div class="two">
         <Figures e={e} />
         <div>
