@@ -29,6 +29,7 @@ try {
     stdio: 'inherit',
     env: {
       ...process.env,
+      BILLOW_ROOT: join(here, '../..'),
       BILLOW_RUN_FORMS: join(here, 'run_forms.json'),
       ...(process.argv.includes('--write') ? { BILLOW_WRITE_FORMS: '1' } : {}),
     },
