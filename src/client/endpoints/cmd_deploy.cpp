@@ -184,16 +184,14 @@ Result<ReleasePlan> read_release(const Parsed& parsed) {
   return plan;
 }
 
-// A new revision keeps the scaling and the access of the endpoint unless they are given again: an
-// endpoint behind a key must not become open because a new version was deployed. The kept options
-// are printed.
-std::string kept_options(const Parsed& parsed, const EndpointPolicy& p) {
+// Calls `each` for every option that is not at the default of `billow deploy`.
+void each_option(const EndpointPolicy& p,
+                 const std::function<void(const char*, std::string)>& each) {
   EndpointPolicy fresh;
   fresh.access = EndpointAccess::key;
-  std::vector<std::string> kept;
-  const auto keep = [&](const char* option, bool differs, const std::string& value) {
-    if (differs && !parsed.has(option))
-      kept.push_back(fmt::format("--{} {}", option, value));
+  const auto keep = [&](const char* option, bool differs, std::string value) {
+    if (differs)
+      each(option, std::move(value));
   };
   keep("access", p.access != fresh.access, std::string(enum_name(p.access)));
   keep("min", p.min != fresh.min, std::to_string(p.min));
@@ -216,7 +214,18 @@ std::string kept_options(const Parsed& parsed, const EndpointPolicy& p) {
   keep("sticky", p.sticky != fresh.sticky, p.sticky);
   keep("sample", p.sample != fresh.sample, fmt::format("{:g}%", p.sample / 10.0));
   keep("price", p.prices != fresh.prices, prices_text(p.prices));
-  each_operation(p, [&](const char* option, std::string value) { keep(option, true, value); });
+  each_operation(p, each);
+}
+
+// A new revision keeps the scaling and the access of the endpoint unless they are given again: an
+// endpoint behind a key must not become open because a new version was deployed. The kept options
+// are printed.
+std::string kept_options(const Parsed& parsed, const EndpointPolicy& p) {
+  std::vector<std::string> kept;
+  each_option(p, [&](const char* option, const std::string& value) {
+    if (!parsed.has(option))
+      kept.push_back(fmt::format("--{} {}", option, value));
+  });
   return join(kept, ", ");
 }
 
@@ -290,6 +299,22 @@ std::optional<int> rollout_end(const Json& endpoint,
 }
 
 }  // namespace
+
+std::string options_text(const Json& policy) {
+  const auto p = wire::from_json_text<EndpointPolicy>(policy.is_object() ? policy.dump() : "{}");
+  if (!p)
+    return {};
+  std::vector<std::string> said;
+  if (p->spot)
+    said.emplace_back("--spot");
+  if (!p->regions.empty())
+    said.push_back(fmt::format("--regions {}", join(p->regions, ",")));
+  each_option(*p, [&](std::string_view option, const std::string& value) {
+    if (option != "access" && option != "min" && option != "max")
+      said.push_back(fmt::format("--{} {}", option, value));
+  });
+  return join(said, ", ");
+}
 
 std::string url_of(const Json& endpoint) {
   const auto& urls = endpoint["urls"].items();

@@ -5,10 +5,12 @@
 
 #include <algorithm>
 
+#include "client/endpoints/endpoints.h"
 #include "client/frame/table.h"
 #include "client/request/job_list.h"
 #include "client/request/job_request.h"
 #include "client/request/option_words.h"
+#include "core/model/endpoint.h"
 #include "core/wire/codec.h"
 #include "view/spec_document.h"
 
@@ -42,8 +44,10 @@ class Change {
     using namespace wire::detail;
     if constexpr (std::is_same_v<T, bool>)
       return !value;
-    else if constexpr (std::is_integral_v<T>)
+    else if constexpr (std::is_arithmetic_v<T>)
       return static_cast<T>(value + 3);
+    else if constexpr (std::is_same_v<T, NanoUsd>)
+      return NanoUsd{value.value + 3'000'000'000};
     else if constexpr (std::is_same_v<T, Duration>)
       return value + seconds(70);
     else if constexpr (IsId<T>::value)
@@ -177,6 +181,28 @@ TEST(Describe, SaysOptionsInPlainWords) {
                 "node label: tier=gold", "region: eu or us", "rerun if lost: yes",
                 "stop grace: 1m 30s", "suspend hook: ./save.sh now",
                 "topology: nodes of one rack, required, NVLink between the GPUs"}));
+}
+
+TEST(Describe, ShowsEveryMemberOfAnEndpointsPolicy) {
+  const auto described = [](const EndpointPolicy& policy) {
+    return endpoint_text(Json::object({{"name", "chat"},
+                                       {"min", policy.min},
+                                       {"max", policy.max},
+                                       {"access", enum_name(policy.access)},
+                                       {"policy", *parse_json(wire::to_json_text(policy))}}));
+  };
+  for (int number = 0;; ++number) {
+    EndpointPolicy before;
+    before.scaling.query.query = "sum(queue)";
+    EndpointPolicy after = before;
+    Change change(number);
+    EndpointPolicy::fields(after, change);
+    if (change.changed.empty()) {
+      EXPECT_GE(number, 35);
+      return;
+    }
+    EXPECT_NE(described(before), described(after)) << change.changed << " is not described";
+  }
 }
 
 TEST(Describe, NamesWhatANewerHeadKnows) {
