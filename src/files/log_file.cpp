@@ -8,6 +8,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <deque>
+#include <future>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/file.h"
@@ -80,9 +84,14 @@ Result<std::string> unpack(const Fd& fd, const PlacedBlock& block, const std::st
   std::string packed(block.head.packed_bytes, '\0');
   const ssize_t n = ::pread(fd.get(), packed.data(), packed.size(),
                             static_cast<off_t>(block.at + sizeof(BlockHead)));
-  std::string raw(block.head.raw_bytes, '\0');
-  if (n == static_cast<ssize_t>(packed.size()) &&
-      ZSTD_decompress(raw.data(), raw.size(), packed.data(), packed.size()) == raw.size())
+  std::size_t unpacked = 0;
+  std::string raw;
+  if (n == static_cast<ssize_t>(packed.size()))
+    raw.resize_and_overwrite(block.head.raw_bytes, [&](char* into, std::size_t) {
+      unpacked = ZSTD_decompress(into, block.head.raw_bytes, packed.data(), packed.size());
+      return static_cast<std::size_t>(block.head.raw_bytes);
+    });
+  if (!raw.empty() && unpacked == raw.size())
     return raw;
   return fail(Code::internal, fmt::format("{} is damaged at byte {}", path, block.at));
 }
@@ -185,26 +194,79 @@ Result<LogSpan> append_log(const std::string& path,
                          : Result<LogSpan>(span_of(blocks));
 }
 
+// Blocks are unpacked in other threads before they are asked for: unpacking takes longer than a
+// search through what comes out. A thread's work is large enough to be worth its start.
 struct LogScan::Open {
   Fd fd;
+  std::string path;
   std::vector<PlacedBlock> blocks;
+
+  using Unpacked = std::vector<Result<std::string>>;
+  struct Batch {
+    std::size_t first = 0, end = 0;  // blocks
+    std::future<Unpacked> unpacked;
+  };
+  std::deque<Batch> coming;
+  Unpacked ready;
+  std::size_t ready_first = 0;
+  std::size_t next = SIZE_MAX;  // the block that a reader who goes on asks for
+
+  void start_batch(std::size_t first) {
+    std::size_t end = first;
+    for (std::uint64_t bytes = 0; end < blocks.size() && bytes < batch_bytes; ++end)
+      bytes += blocks[end].head.raw_bytes;
+    if (end == first)
+      return;
+    coming.push_back({first, end, std::async(std::launch::async, [this, first, end] {
+                        Unpacked out;
+                        for (std::size_t i = first; i < end; ++i)
+                          out.push_back(unpack(fd, blocks[i], path));
+                        return out;
+                      })});
+  }
+  Result<std::string> take(std::size_t number) {
+    if (number != std::exchange(next, number + 1)) {  // it does not go on: nothing is ahead of it
+      coming.clear();
+      ready.clear();
+      return unpack(fd, blocks[number], path);
+    }
+    if (number >= ready_first + ready.size() && !coming.empty()) {
+      ready_first = coming.front().first;
+      ready = coming.front().unpacked.get();
+      coming.pop_front();
+    }
+    const bool is_ready = number >= ready_first && number < ready_first + ready.size();
+    const std::size_t ahead_from = !coming.empty() ? coming.back().end
+                                   : is_ready      ? ready_first + ready.size()
+                                                   : number + 1;
+    if (coming.size() < batches_ahead())
+      start_batch(ahead_from);
+    return is_ready ? std::move(ready[number - ready_first]) : unpack(fd, blocks[number], path);
+  }
+  static constexpr std::uint64_t batch_bytes = 4u << 20;
+  static std::size_t batches_ahead() {
+    return std::clamp(std::thread::hardware_concurrency(), 2u, 4u);
+  }
 };
 
-LogScan::LogScan(std::string path) : path_(std::move(path)) {}
+LogScan::LogScan(std::string path, Ahead ahead) : path_(std::move(path)), ahead_(ahead) {}
 LogScan::~LogScan() = default;
 
 Result<LogBlock> LogScan::read(std::uint64_t offset) {
   if (!open_) {
-    Fd fd = BILLOW_TRY(open_log(path_, O_RDONLY));
-    std::vector<PlacedBlock> blocks = blocks_of(fd);
-    open_ = std::make_unique<Open>(Open{std::move(fd), std::move(blocks)});
+    open_ = std::make_unique<Open>();
+    open_->path = path_;
+    open_->fd = BILLOW_TRY(open_log(path_, O_RDONLY));
+    open_->blocks = blocks_of(open_->fd);
   }
   LogBlock found{.offset = offset, .frames = {}, .span = span_of(open_->blocks)};
   const auto block = std::ranges::upper_bound(open_->blocks, offset, {}, &PlacedBlock::end);
   if (block == open_->blocks.end())
     return found;
   found.offset = block->head.offset;
-  found.frames = BILLOW_TRY(unpack(open_->fd, *block, path_));
+  const auto number = static_cast<std::size_t>(block - open_->blocks.begin());
+  found.frames =
+      BILLOW_TRY(ahead_ == Ahead::yes ? open_->take(number) : unpack(open_->fd, *block, path_));
   return found;
 }
 

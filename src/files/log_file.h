@@ -42,7 +42,9 @@ Result<LogBlock> read_log_block(const std::string& path, std::uint64_t offset);
 // Reads a log from block to block, without looking for each anew.
 class LogScan {
  public:
-  explicit LogScan(std::string path);
+  // Ahead::yes: while the reader goes on from block to block, threads unpack those that follow.
+  enum class Ahead { no, yes };
+  explicit LogScan(std::string path, Ahead ahead = Ahead::no);
   ~LogScan();
   LogScan(const LogScan&) = delete;
   LogScan& operator=(const LogScan&) = delete;
@@ -51,6 +53,7 @@ class LogScan {
  private:
   struct Open;
   std::string path_;
+  Ahead ahead_;
   std::unique_ptr<Open> open_;
 };
 

@@ -1,10 +1,102 @@
+// What a job asks for, in its document. The lines below show the members that readers use most;
+// every other member that differs from its default goes into `options` under its own name. So the
+// document is complete without a line for each new option (tests/unit/client/describe_test.cpp).
 #include "view/spec_document.h"
 
+#include <algorithm>
+#include <span>
+
 #include "base/text.h"
+#include "core/wire/codec.h"
 #include "view/json_parts.h"
 
 namespace billow::view {
 namespace {
+
+// Members with lines of their own here, by their path: of roles, and of jobs in addition.
+constexpr std::string_view lines_of_roles[] = {
+    "argv",
+    "count",
+    "env",  // only the names of the variables
+    "name",
+    "resources.cpu_milli",
+    "resources.disk_mib",
+    "resources.exclusive",
+    "resources.gpu_types",
+    "resources.gpus",
+    "resources.mem_mib",
+    "resources.mig_profile",
+    "resources.share.mem_mib",
+    "resources.share.milli",
+    "resources.whole_node",
+    "retries",
+    "service",
+    "surroundings.environment",
+    "surroundings.environment_digest",
+    "surroundings.image",
+    "surroundings.inputs",
+    "surroundings.isolation",
+    "surroundings.network",
+    "surroundings.outputs",
+    "surroundings.processes_max",
+    "surroundings.refused_calls",
+    "surroundings.seccomp",
+    "surroundings.secrets",
+    "surroundings.volumes",
+};
+constexpr std::string_view lines_of_jobs[] = {
+    "after", "cwd",  "labels", "nodes",         "priority",    "pty",
+    "roles", "spot", "strict", "time_limit_ns", "time_sliced",
+};
+// Nobody asks for these: the head sets the digest, and a terminal follows the size of its window.
+constexpr std::string_view no_options[] = {"cols", "env_digest", "rows"};
+
+bool among(std::span<const std::string_view> paths, std::string_view path) {
+  return std::ranges::find(paths, path) != paths.end();
+}
+
+// Collects the members that differ from those of `usual` and have no line of their own.
+struct OtherMembers {
+  const char* object;
+  const char* usual;  // a struct of the same type: a member is at the same offset in both
+  std::span<const std::string_view> own_lines;
+  std::string path = {};
+  Json found = Json::object();
+
+  template <class T>
+  void operator()(const char* name, const T& value) {
+    const auto offset = reinterpret_cast<const char*>(&value) - object;
+    const T& standard = *reinterpret_cast<const T*>(usual + offset);
+    if (wire::same_as_default(value, standard))
+      return;
+    const std::string at = path.empty() ? name : path + "." + name;
+    if (among(lines_of_roles, at) || among(own_lines, at) || among(no_options, at))
+      return;
+    if constexpr (wire::HasFields<T>) {
+      OtherMembers inside{reinterpret_cast<const char*>(&value),
+                          reinterpret_cast<const char*>(&standard), own_lines, at};
+      T::fields(value, inside);
+      if (inside.found.size() > 0)
+        found.set(name, std::move(inside.found));
+    } else {
+      std::string text;
+      wire::JsonWriter::write(text, value);
+      found.set(name, parse_json(text).value_or(Json()));
+    }
+  }
+};
+
+template <class Spec>
+void add_options(Json& document,
+                 const Spec& spec,
+                 const Spec& usual,
+                 std::span<const std::string_view> own_lines) {
+  OtherMembers others{reinterpret_cast<const char*>(&spec), reinterpret_cast<const char*>(&usual),
+                      own_lines};
+  Spec::fields(spec, others);
+  if (others.found.size() > 0)
+    document.set("options", std::move(others.found));
+}
 
 Json object_list(const std::vector<ObjectWish>& wishes) {
   Json out = Json::array();
@@ -66,6 +158,15 @@ void add_surroundings(Json& document, const Surroundings& around) {
     document.set("processes_max", around.processes_max);
 }
 
+void add_node_wishes(Json& document, const Resources& wanted) {
+  if (wanted.exclusive)
+    document.set("exclusive", true);
+  if (wanted.whole_node)
+    document.set("whole_node", true);
+  if (!wanted.mig_profile.empty())
+    document.set("mig_profile", wanted.mig_profile);
+}
+
 // A group counts as one: its sums, and its roles one by one.
 void add_group(Json& document, const JobSpec& spec) {
   const std::int64_t milli = asked_gpu_milli(spec);
@@ -93,7 +194,18 @@ void add_group(Json& document, const JobSpec& spec) {
                              {"disk_mib", r.disk_mib},
                              {"retries", role.retries},
                              {"service", role.service}});
+    add_node_wishes(one, r);
     add_surroundings(one, role.surroundings);
+    if (!role.env.empty()) {
+      Json names = Json::array();
+      for (const auto& [name, value] : role.env)
+        names.push(name);
+      one.set("variables", std::move(names));
+    }
+    // A role begins as a copy of the job, so only what differs from the job is its own.
+    RoleSpec usual;
+    static_cast<TaskOptions&>(usual) = spec;
+    add_options(one, role, usual, {});
     roles.push(std::move(one));
   }
   document.set("cpu_milli", cpu_milli);
@@ -117,12 +229,7 @@ void add_spec(Json& document, const JobSpec& spec) {
     document.set("strict", true);
   if (spec.time_sliced)
     document.set("time_sliced", true);
-  if (wanted.exclusive)
-    document.set("exclusive", true);
-  if (wanted.whole_node)
-    document.set("whole_node", true);
-  if (!wanted.mig_profile.empty())
-    document.set("mig_profile", wanted.mig_profile);
+  add_node_wishes(document, wanted);
   document.set("time_limit_s", spec.time_limit.ns / 1'000'000'000);
   document.set("gpus", wanted.gpus);
   document.set("gpu_milli", wanted.gpus ? wanted.share.milli * wanted.gpus : 0);
@@ -140,6 +247,8 @@ void add_spec(Json& document, const JobSpec& spec) {
   for (const Dependency& d : spec.after)
     after.push(Json::object({{"job", d.job.value}, {"kind", enum_name(d.kind)}}));
   document.set("after", std::move(after));
+  static const JobSpec usual{};
+  add_options(document, spec, usual, lines_of_jobs);
 }
 
 }  // namespace billow::view

@@ -11,6 +11,7 @@ import {
   ok,
   open,
   shot,
+  shots,
   signInUrl,
   submit,
   test,
@@ -25,6 +26,119 @@ const part = (name, number) =>
 const deploy = (name, ...options) =>
   billow('deploy', name, '--gpus', 0, ...options, '--', 'sh', '-c', SERVE);
 const request = (name, path = '', options = {}) => fetch(named(name).url + path, options);
+
+async function atAllSizes(page, name) {
+  if (!shots) return;
+  for (const [width, height] of [
+    [1280, 1400],
+    [820, 1400],
+    [390, 1400],
+  ])
+    for (const theme of ['light', 'dark']) {
+      await page.setViewportSize({ width, height });
+      await page.emulateMedia({ colorScheme: theme });
+      await shot(page, `${name}-${width}-${theme}`);
+    }
+  await page.setViewportSize({ width: 1280, height: 900 });
+}
+
+test('an endpoint is deployed with its options, shows them, and gets a domain and a model', async ({
+  page,
+}) => {
+  await go(page, '/endpoints');
+  await page.click('button:has-text("Deploy an endpoint")');
+  const form = page.locator('section[aria-label="Deploy an endpoint"]');
+  await form.locator('input[name=name]').fill('tuned');
+  await form.locator('input[name=command]').fill(SERVE);
+  await form.locator('input[name=gpus]').fill('0');
+  await form.locator('input[name=min]').fill('1');
+  await form.locator('summary:has-text("More options")').click();
+  const field = (path) => form.locator(`[name="${path}"]`);
+  await field('scaling.min_at').fill('always');
+  await form.locator('[role=alert]:has-text("--min-at")').waitFor();
+  await field('scaling.min_at').fill('Mon-Fri 08:00-18:00=2; Sat 10:00-12:00=1');
+  await field('scaling.spend_per_hour').fill('5');
+  await field('rollout.strategy').selectOption('recreate');
+  await field('balance').selectOption('least-latency');
+  await field('probes.live').fill('/');
+  await field('probes.period_ns').fill('10s');
+  await field('access').selectOption('open');
+  await field('scaling.predict').check();
+  const line = await form.locator('.line').innerText();
+  const words =
+    "--min-at 'Mon-Fri 08:00-18:00=2' --min-at 'Sat 10:00-12:00=1' --max-spend 5/h --predict on" +
+    ' --live / --health-period 10s --balance least-latency --access open --strategy recreate';
+  ok(line.includes(words), `as a command line: ${line}`);
+  await axe(page, 'the deploy form with its options');
+  await atAllSizes(page, 'deploy-options');
+  await form.locator('button:text-is("Deploy")').click();
+  const panel = page.locator('article.endpoint').filter({ hasText: 'tuned' });
+  await panel.locator('.settings').waitFor();
+  const { policy } = await until(() => named('tuned'), 'the endpoint');
+  equal(
+    [policy.scaling, policy.rollout, policy.balance, policy.probes, policy.access],
+    [
+      {
+        min_at: ['Mon-Fri 08:00-18:00=2', 'Sat 10:00-12:00=1'],
+        spend_per_hour: 5e9,
+        predict: true,
+      },
+      { strategy: 'recreate' },
+      'least-latency',
+      { period_ns: 10e9, live: '/' },
+      'open',
+    ],
+    'what the head has',
+  );
+  const said = await panel.locator('.settings .tag').allInnerTexts();
+  for (const each of [
+    'min at: Mon-Fri 08:00-18:00=2; Sat 10:00-12:00=1',
+    'max spend: 5/h',
+    'predict',
+    'live: /',
+    'balance: least-latency',
+    'strategy: recreate',
+  ])
+    ok(said.includes(each), `${each} is not among ${said.join('; ')}`);
+
+  await panel.locator('summary:has-text("Domains and models")').click();
+  await panel.locator('form[data-kind=domain] input').fill('api.example.org');
+  await panel.locator('form[data-kind=domain] button').click();
+  await panel.locator('li:has-text("api.example.org")').waitFor();
+  await panel.locator('form[data-kind=model] input').fill('small');
+  await panel.locator('form[data-kind=model] button').click();
+  await panel.locator('li:has-text("small model at /v1")').waitFor();
+  equal(
+    json('domain', 'list').domains.map((d) => [d.name, d.endpoint]),
+    [['api.example.org', 'tuned']],
+    'the domain',
+  );
+  equal(
+    json('model', 'list').models.map((m) => m.name),
+    ['small'],
+    'the model',
+  );
+  await axe(page, 'an endpoint with settings, a domain and a model');
+  await atAllSizes(page, 'endpoint-settings');
+  await panel.locator('button[aria-label="Remove the model small"]').click();
+  await page.click('dialog button:has-text("Remove")');
+  await until(() => json('model', 'list').models.length === 0, 'the model is removed');
+
+  // A new revision keeps what the form was not given.
+  await page.click('button:has-text("Deploy an endpoint")');
+  await form.locator('input[name=name]').fill('tuned');
+  await form.locator('input[name=command]').fill(SERVE);
+  await form.locator('input[name=gpus]').fill('0');
+  await form.locator('summary:has-text("More options")').click();
+  equal(await field('probes.live').inputValue(), '/', 'the options of the revision before');
+  await field('probes.live').fill('');
+  await form.locator('button:text-is("Deploy")').click();
+  await until(() => named('tuned').revisions.length === 2, 'a second revision');
+  await until(() => named('tuned').revision === 2, 'it serves');
+  const next = named('tuned').policy;
+  equal([next.probes, next.balance], [{ period_ns: 10e9 }, 'least-latency'], 'only that changed');
+  billow('delete', 'tuned');
+});
 
 test('a canary is started, gets another share, is promoted, and another one is ended', async ({
   page,

@@ -366,8 +366,8 @@ test('the form runs what it says', async ({ page }) => {
   await page.click('summary:has-text("More options")');
   await page.fill('label:has-text("--retries") input:not([type=checkbox])', '2');
   for (const [form, text] of [
-    ['Python', 'billow.submit(["sleep","2"], gpus=8, retries="2")'],
-    ['Job file', 'retries = "2"'],
+    ['Python', 'billow.submit(["sleep", "2"], gpus=8, retries=2)'],
+    ['Job file', 'retries = 2'],
     ['Command line', '--retries 2'],
   ]) {
     await page.click(`.elsewhere button:has-text("${form}")`);

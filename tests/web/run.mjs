@@ -1,4 +1,4 @@
-// Bundles the tests and runs them: `node run.mjs [NAME…]`.
+// Bundles the tests and runs them: `node run.mjs [--write] [NAME…]`. --write: run_forms.json again.
 import { spawnSync } from 'node:child_process';
 import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { createRequire } from 'node:module';
@@ -9,7 +9,7 @@ import { fileURLToPath } from 'node:url';
 const here = dirname(fileURLToPath(import.meta.url));
 const require = createRequire(join(here, '../../web/package.json'));
 const { buildSync } = require('esbuild');
-const wanted = process.argv.slice(2);
+const wanted = process.argv.slice(2).filter((word) => word !== '--write');
 const files = readdirSync(here).filter(
   (f) => f.endsWith('.test.ts') && (!wanted.length || wanted.some((w) => f.startsWith(w))),
 );
@@ -25,7 +25,15 @@ try {
     logLevel: 'error',
   });
   const built = files.map((f) => join(out, f.replace(/\.ts$/, '.mjs')));
-  process.exitCode = spawnSync(process.execPath, ['--test', ...built], { stdio: 'inherit' }).status;
+  process.exitCode = spawnSync(process.execPath, ['--test', ...built], {
+    stdio: 'inherit',
+    env: {
+      ...process.env,
+      BILLOW_ROOT: join(here, '../..'),
+      BILLOW_RUN_FORMS: join(here, 'run_forms.json'),
+      ...(process.argv.includes('--write') ? { BILLOW_WRITE_FORMS: '1' } : {}),
+    },
+  }).status;
 } finally {
   rmSync(out, { recursive: true, force: true });
 }

@@ -1,5 +1,5 @@
 # ./dev bench eyes: the cost of watching: disk space of a month of history, a scrape of 1,000 GPUs, an idle open
-# dashboard, and 5,000 jobs with 1,000 GPUs in the browser.
+# dashboard, 5,000 jobs with 1,000 GPUs in the browser, and a search through a log of a gigabyte beside grep.
 compile_tests billow billow-supervise billow_nvml_sim billow-history-fill
 install chromium python3
 python3 "$root/tools/bench/eyes.py" --billow "$build/bin/billow" --history "$build/bench/billow-history-fill" "$@"

@@ -138,11 +138,17 @@ std::uint64_t LogReader::boundary_at(const Segment& segment, std::uint64_t offse
 }
 
 Result<LogChunk> LogReader::read(std::uint64_t offset, std::size_t bytes_max) {
-  Segment segment = BILLOW_TRY(open_segment(offset));
   LogChunk chunk;
+  BILLOW_TRY_VOID(read_into(chunk, offset, bytes_max));
+  return chunk;
+}
+
+Status LogReader::read_into(LogChunk& chunk, std::uint64_t offset, std::size_t bytes_max) {
+  Segment segment = BILLOW_TRY(open_segment(offset));
   if (!segment.fd) {
+    chunk.frames.clear();
     chunk.at_end = true;
-    return chunk;
+    return {};
   }
   // At the end of a segment that has a successor: continue there.
   for (int hop = 0; !segment.current && offset >= segment.end() && hop < open_attempts_max; ++hop) {
@@ -158,12 +164,14 @@ Result<LogChunk> LogReader::read(std::uint64_t offset, std::size_t bytes_max) {
   const std::uint64_t available = segment.end() - start;
   const std::size_t wanted = static_cast<std::size_t>(
       std::min<std::uint64_t>(available, bytes_max + sizeof(RecordHead) + record_data_bytes_max));
-  chunk.frames.resize(wanted);
-  const ssize_t n = ::pread(segment.fd.get(), chunk.frames.data(), wanted,
-                            static_cast<off_t>(sizeof(SegmentHeader) + (start - segment.base)));
+  ssize_t n = 0;
+  chunk.frames.resize_and_overwrite(wanted, [&](char* into, std::size_t) {
+    n = ::pread(segment.fd.get(), into, wanted,
+                static_cast<off_t>(sizeof(SegmentHeader) + (start - segment.base)));
+    return n < 0 ? 0 : static_cast<std::size_t>(n);
+  });
   if (n < 0)
     return fail_errno("read the log in " + path_, errno);
-  chunk.frames.resize(static_cast<std::size_t>(n));
   chunk.frames.resize(whole_records(chunk.frames, std::max<std::size_t>(bytes_max, 1)));
   chunk.next_offset = start + chunk.frames.size();
   // The invalid rest of a finished segment (a damaged disk) is skipped, not returned again and
@@ -174,15 +182,19 @@ Result<LogChunk> LogReader::read(std::uint64_t offset, std::size_t bytes_max) {
   }
   chunk.at_end = segment.current && chunk.next_offset + sizeof(RecordHead) > segment.end();
   remember(chunk.next_offset);
-  return chunk;
+  return {};
 }
 
 Result<wire::LogAnswer> LogReader::query(const wire::LogQuery& query) {
-  constexpr std::size_t piece_bytes = 1 << 20;
-  return wire::run_query(query, lines_, [this](std::uint64_t offset) -> Result<wire::LogPiece> {
-    LogChunk chunk = BILLOW_TRY(read(offset, piece_bytes));
-    return wire::LogPiece{chunk.offset, chunk.next_offset, std::move(chunk.frames), chunk.at_end};
-  });
+  const auto read_piece = [this](std::uint64_t offset, std::size_t bytes_max,
+                                 wire::LogPiece& into) -> Status {
+    LogChunk chunk;
+    chunk.frames = std::move(into.frames);
+    BILLOW_TRY_VOID(read_into(chunk, offset, bytes_max));
+    into = {chunk.offset, chunk.next_offset, std::move(chunk.frames), chunk.at_end};
+    return {};
+  };
+  return wire::run_query(query, lines_, read_piece);
 }
 
 Result<std::uint64_t> LogReader::end() const {

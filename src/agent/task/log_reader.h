@@ -44,6 +44,8 @@ class LogReader {
 
  private:
   struct Segment;
+  // As read(), into a chunk whose memory is used again.
+  Status read_into(LogChunk& chunk, std::uint64_t offset, std::size_t bytes_max);
   Result<Segment> open_segment(std::uint64_t offset) const;
   // The first record that begins at or after `offset`, or the last that begins at or before it.
   enum class Side { after, before };

@@ -184,14 +184,14 @@ Result<ReleasePlan> read_release(const Parsed& parsed) {
   return plan;
 }
 
-// Calls `keep` for each setting that differs from its default.
-template <class Keep>
-void each_setting(const EndpointPolicy& p, const Keep& keep_one) {
+// Calls `each` for every option that is not at the default of `billow deploy`.
+void each_option(const EndpointPolicy& p,
+                 const std::function<void(const char*, std::string)>& each) {
   EndpointPolicy fresh;
   fresh.access = EndpointAccess::key;
-  const auto keep = [&](const char* option, bool differs, const std::string& value) {
+  const auto keep = [&](const char* option, bool differs, std::string value) {
     if (differs)
-      keep_one(option, fmt::format("--{} {}", option, value));
+      each(option, std::move(value));
   };
   keep("access", p.access != fresh.access, std::string(enum_name(p.access)));
   keep("min", p.min != fresh.min, std::to_string(p.min));
@@ -213,7 +213,7 @@ void each_setting(const EndpointPolicy& p, const Keep& keep_one) {
   keep("sticky", p.sticky != fresh.sticky, p.sticky);
   keep("sample", p.sample != fresh.sample, fmt::format("{:g}%", p.sample / 10.0));
   keep("price", p.prices != fresh.prices, prices_text(p.prices));
-  each_operation(p, [&](const char* option, std::string value) { keep(option, true, value); });
+  each_operation(p, each);
 }
 
 // A new revision keeps the scaling and the access of the endpoint unless they are given again: an
@@ -221,9 +221,9 @@ void each_setting(const EndpointPolicy& p, const Keep& keep_one) {
 // are printed.
 std::string kept_options(const Parsed& parsed, const EndpointPolicy& p) {
   std::vector<std::string> kept;
-  each_setting(p, [&](const char* option, std::string text) {
+  each_option(p, [&](const char* option, const std::string& value) {
     if (!parsed.has(option))
-      kept.push_back(std::move(text));
+      kept.push_back(fmt::format("--{} {}", option, value));
   });
   return join(kept, ", ");
 }
@@ -310,9 +310,27 @@ std::optional<int> rollout_end(const Json& endpoint,
 }  // namespace
 
 std::string settings_text(const EndpointPolicy& policy) {
-  std::vector<std::string> all;
-  each_setting(policy, [&](const char*, std::string text) { all.push_back(std::move(text)); });
-  return join(all, ", ");
+  std::vector<std::string> said;
+  each_option(policy, [&](const char* option, const std::string& value) {
+    said.push_back(fmt::format("--{} {}", option, value));
+  });
+  return join(said, ", ");
+}
+
+std::string options_text(const Json& policy) {
+  const auto p = wire::from_json_text<EndpointPolicy>(policy.is_object() ? policy.dump() : "{}");
+  if (!p)
+    return {};
+  std::vector<std::string> said;
+  if (p->spot)
+    said.emplace_back("--spot");
+  if (!p->regions.empty())
+    said.push_back(fmt::format("--regions {}", join(p->regions, ",")));
+  each_option(*p, [&](std::string_view option, const std::string& value) {
+    if (option != "access" && option != "min" && option != "max")
+      said.push_back(fmt::format("--{} {}", option, value));
+  });
+  return join(said, ", ");
 }
 
 std::string url_of(const Json& endpoint) {

@@ -142,9 +142,8 @@ std::string endpoint_text(const Json& e) {
                       f["ready"].uint_or(0), sick_text(f), f["sleeping"].uint_or(0),
                       f["coming"].uint_or(0), e["min"].uint_or(0), e["max"].uint_or(0));
   text += fmt::format("    access  {}\n", e["access"].str_or("?"));
-  if (const auto policy = wire::from_json_text<EndpointPolicy>(e["policy"].dump()); policy)
-    if (const std::string settings = settings_text(*policy); !settings.empty())
-      text += fmt::format("  settings  {}\n", printable(settings));
+  if (const std::string options = options_text(e["policy"]); !options.empty())
+    text += fmt::format("  settings  {}\n", printable(options));
   text += fmt::format("  requests  {} ({} failed, {} refused, {} held, {} in flight)\n",
                       f["requests"].uint_or(0), f["failed"].uint_or(0), f["refused"].uint_or(0),
                       f["held"].uint_or(0), f["in_flight"].uint_or(0));

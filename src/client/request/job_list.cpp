@@ -9,6 +9,7 @@
 #include "base/limits.h"
 #include "base/text.h"
 #include "client/frame/when.h"
+#include "client/request/option_words.h"
 
 namespace billow::client {
 namespace {
@@ -286,8 +287,11 @@ std::string asked(const Json& job) {
   };
   const auto share = job["gpu_milli"].int_or(0);
   const bool slice = share > 0 && share < 1000;
+  std::string types;
+  for (const Json& type : job["gpu_types"].items())
+    types += (types.empty() ? " of " : " or ") + std::string(type.str_or("?"));
   if (slice)
-    add(fmt::format("{:g} GPU", static_cast<double>(share) / 1000));
+    add(fmt::format("{:g} GPU{}", static_cast<double>(share) / 1000, types));
   else if (const std::string gpus = gpus_of_job(job); gpus != "-")
     add(gpus + " GPU");
   if (const auto mib = job["gpu_mem_mib"].int_or(0); mib > 0)
@@ -389,22 +393,13 @@ std::string shown_command(const Json& job) {
                      shell_join(shown));
 }
 
-// What runs, in which surroundings.
-void describe_program(Facts& facts, const Json& job) {
-  facts.add("command", shown_command(job));
+// The image and what else surrounds the command of a job or of a role.
+void describe_surroundings(Facts& facts, const Json& job) {
   if (const auto image = job["image"].str_or(""); !image.empty())
     facts.add("image", fmt::format("{}{}{}", image, job["image_digest"].is_string() ? " " : "",
                                    job["image_digest"].str_or("")));
   if (const auto name = job.at("environment", "name").str_or(""); !name.empty())
     facts.add("runs in", fmt::format("{} {}", name, job.at("environment", "digest").str_or("")));
-  std::string kept;
-  for (const Json& path : job["kept"].items())
-    kept += (kept.empty() ? "; kept: " : ", ") + std::string(path.str_or(""));
-  facts.add("directory",
-            job["copied"].bool_or(false)
-                ? fmt::format("a copy of {}, deleted when the job ends{}", job["cwd"].str_or(""),
-                              kept.empty() ? "; nothing is kept (no --output)" : kept)
-                : std::string(job["cwd"].str_or("")));
   for (const Json& one : job["secrets"].items())
     facts.add("secret",
               one["file"].is_string()
@@ -431,9 +426,58 @@ void describe_program(Facts& facts, const Json& job) {
     facts.add("input", fmt::format("{} at {}", one["url"].str_or(""), one["path"].str_or("")));
   for (const Json& one : job["outputs"].items())
     facts.add("output", fmt::format("{} to {}", one["path"].str_or(""), one["url"].str_or("")));
+}
+
+// What runs, in which surroundings.
+void describe_program(Facts& facts, const Json& job) {
+  facts.add("command", shown_command(job));
+  std::string kept;
+  for (const Json& path : job["kept"].items())
+    kept += (kept.empty() ? "; kept: " : ", ") + std::string(path.str_or(""));
+  facts.add("directory",
+            job["copied"].bool_or(false)
+                ? fmt::format("a copy of {}, deleted when the job ends{}", job["cwd"].str_or(""),
+                              kept.empty() ? "; nothing is kept (no --output)" : kept)
+                : std::string(job["cwd"].str_or("")));
+  describe_surroundings(facts, job);
   facts.add("environment",
             "as it was at submission, without variables that look like credentials (see `billow "
             "run --help`)");
+}
+
+// What it asks for besides: every option that is not at its default.
+void describe_options(Facts& facts, const Json& job) {
+  if (job["pty"].bool_or(false))
+    facts.add("terminal", "yes");
+  for (const auto& [name, value] : option_words(job["options"])) {
+    // These have lines of their own in a job's description.
+    if ((name == "checkpoint every" && job["checkpoint"].is_object()) ||
+        (name == "array" && is_array(job)))
+      continue;
+    facts.add(name, value);
+  }
+}
+
+void describe_role(Facts& facts, const Json& role) {
+  const auto count = role["count"].int_or(1);
+  const std::string needs = asked(role);
+  std::string line =
+      fmt::format("{}{}{}", role["name"].str_or("?"), count > 1 ? fmt::format(" × {}", count) : "",
+                  needs.empty() ? "" : ", each " + needs);
+  if (count == 1 && !needs.empty())
+    line = fmt::format("{}: {}", role["name"].str_or("?"), needs);
+  if (role["service"].bool_or(false))
+    line += ", a service";
+  if (const auto retries = role["retries"].int_or(0); retries > 0)
+    line += fmt::format(", {} {}", retries, retries == 1 ? "retry" : "retries");
+  facts.add("role", fmt::format("{} · {} · {}", line, role["command"].str_or(""),
+                                role["cost"].str_or("-")));
+  describe_surroundings(facts, role);
+  std::string variables;
+  for (const Json& name : role["variables"].items())
+    variables += (variables.empty() ? "" : ", ") + std::string(name.str_or(""));
+  facts.add("variables", variables);
+  describe_options(facts, role);
 }
 
 // Who submitted it and what it requested.
@@ -441,23 +485,8 @@ void describe_request(Facts& facts, const Json& job) {
   facts.add("user",
             fmt::format("{}, project {}", job["user"].str_or("?"), job["project"].str_or("?")));
   facts.add("asked for", asked(job));
-  for (const Json& role : job["roles"].items()) {
-    const auto count = role["count"].int_or(1);
-    const std::string needs = asked(role);
-    std::string line = fmt::format("{}{}{}", role["name"].str_or("?"),
-                                   count > 1 ? fmt::format(" × {}", count) : "",
-                                   needs.empty() ? "" : ", each " + needs);
-    if (count == 1 && !needs.empty())
-      line = fmt::format("{}: {}", role["name"].str_or("?"), needs);
-    if (role["service"].bool_or(false))
-      line += ", a service";
-    if (const auto retries = role["retries"].int_or(0); retries > 0)
-      line += fmt::format(", {} {}", retries, retries == 1 ? "retry" : "retries");
-    if (const auto image = role["image"].str_or(""); !image.empty())
-      line += fmt::format(", image {}", image);
-    facts.add("role", fmt::format("{} · {} · {}", line, role["command"].str_or(""),
-                                  role["cost"].str_or("-")));
-  }
+  for (const Json& role : job["roles"].items())
+    describe_role(facts, role);
   if (const auto nodes = job["nodes"].int_or(1); nodes > 1)
     facts.add("nodes", fmt::format("{}", nodes));
   if (const auto s = job["time_limit_s"].int_or(0); s > 0)
@@ -469,6 +498,7 @@ void describe_request(Facts& facts, const Json& job) {
   for (const Json& after : job["after"].items())
     facts.add("after", fmt::format("{}:{}", after["kind"].str_or("ok"), after["job"].uint_or(0)));
   facts.add("labels", pairs(job["labels"]));
+  describe_options(facts, job);
 }
 
 void describe_times_and_cost(Facts& facts, const Json& job, WallTime now) {

@@ -326,7 +326,7 @@ constexpr JobOption job_option_table[] = {
      }},
     {{"topology", 0, "LEVEL[:required]",
       "how close the nodes of a gang must be: switch, rack, zone (default), region, anywhere; or "
-      "nvlink between the GPUs of one node"},
+      "nvlink between the GPUs of one node; both: nvlink,rack"},
      "PlaceWish.close",
      [](const Given& g) {
        return set_topology(g.spec.place, g.value);

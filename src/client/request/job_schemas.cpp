@@ -229,8 +229,10 @@ class Schemas {
     } else if (of.starts_with("RoleSpec.") && !property.find("$ref")) {
       property.set("description", "As of a job, for each member.");
     }
-    if (option)
-      bound(property, option->bounds);
+    if (!option)
+      return;
+    bound(property, option->bounds);
+    property.set("x-option", option->shown.name);  // the run form has a field for each
   }
   static void bound(Json& property, Bounds bounds) {
     if (bounds.min != INT64_MIN)

@@ -182,8 +182,8 @@ Result<VolumeWish> volume_wish(std::string_view value) {
   return VolumeWish{parts[0], parts[1], parts.size() == 3 && parts[2] == "ro"};
 }
 
-// "rack", "rack:required", "required" (of the default level), "nvlink".
-Status set_topology(PlaceWish& place, std::string_view value) {
+// "rack", "rack:required", "required" (of the default level), "nvlink"; several with commas.
+static Status set_topology_part(PlaceWish& place, std::string_view value) {
   std::string_view level = value;
   if (const auto colon = value.find(':'); colon != std::string_view::npos) {
     const std::string_view how = value.substr(colon + 1);
@@ -207,6 +207,12 @@ Status set_topology(PlaceWish& place, std::string_view value) {
     return fail(Code::invalid, fmt::format("--topology {}: unknown level", value),
                 "use switch, rack, zone, region, anywhere or nvlink");
   place.close = *close;
+  return {};
+}
+
+Status set_topology(PlaceWish& place, std::string_view value) {
+  for (const std::string& part : split(value, ','))
+    BILLOW_TRY_VOID(set_topology_part(place, trim(part)));
   return {};
 }
 

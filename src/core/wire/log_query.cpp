@@ -10,47 +10,13 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "core/wire/line_regex.h"
+#include "core/wire/text_scan.h"
 
 namespace billow::wire {
 namespace {
 
 constexpr std::uint64_t mark_bytes = 1u << 20;
 constexpr std::size_t marks_max = 65'536;
-
-// Eight bytes at a time: the newlines of a gigabyte are counted in a third of a second.
-std::uint64_t count_newlines(std::string_view text) {
-  constexpr std::uint64_t ones = 0x0101010101010101ull, low = 0x7f7f7f7f7f7f7f7full;
-  std::uint64_t count = 0;
-  std::size_t at = 0;
-  for (; text.size() - at >= 8; at += 8) {
-    std::uint64_t word;
-    std::memcpy(&word, text.data() + at, 8);
-    word ^= ones * '\n';
-    const std::uint64_t zero = ~(((word & low) + low) | word | low);
-    count += static_cast<std::uint64_t>(__builtin_popcountll(zero));
-  }
-  for (; at < text.size(); ++at)
-    count += text[at] == '\n';
-  return count;
-}
-
-// ASCII letters in lower case, eight at a time.
-void fold_case(std::string_view text, std::string& out) {
-  constexpr std::uint64_t ones = 0x0101010101010101ull, high = 0x8080808080808080ull;
-  out.resize(text.size());
-  std::size_t at = 0;
-  for (; text.size() - at >= 8; at += 8) {
-    std::uint64_t word;
-    std::memcpy(&word, text.data() + at, 8);
-    const std::uint64_t low = word & ~high;
-    const std::uint64_t upper =
-        ((low + ones * (0x80 - 'A')) ^ (low + ones * (0x7f - 'Z'))) & ~word & high;
-    word |= upper >> 2;
-    std::memcpy(out.data() + at, &word, 8);
-  }
-  for (; at < text.size(); ++at)
-    out[at] = text[at] >= 'A' && text[at] <= 'Z' ? static_cast<char>(text[at] + 32) : text[at];
-}
 
 // The text of records, one after the other, and where each of its bytes is in the log.
 class Text {
@@ -144,7 +110,8 @@ class Reader {
 
   // Adds the next piece to the text. False: there is none now.
   Result<bool> next() {
-    LogPiece piece = BILLOW_TRY(read_(at_));
+    BILLOW_TRY_VOID(read_(at_, query_piece_bytes, piece_));
+    const LogPiece& piece = piece_;
     if (piece.frames.empty()) {
       at_end = true;
       return false;
@@ -168,7 +135,7 @@ class Reader {
   }
   std::uint64_t newlines() const { return newlines_; }
   std::uint64_t place() const { return at_; }
-  bool tired() const { return bytes_read >= query_bytes_per_turn; }
+  bool tired(const LogQuery& query) const { return bytes_read >= query.bytes_per_turn; }
 
   Text text;  // from the beginning of a line on
   bool at_end = false;
@@ -177,18 +144,20 @@ class Reader {
  private:
   LineIndex& index_;
   const LogPieces& read_;
+  LogPiece piece_;  // its memory is used again for each: fresh pages cost more than the search
   std::uint64_t at_, newlines_, line_start_;
 };
 
 // Counts to the end of the log, or to the line or place. False: it has read enough for one turn.
 Result<bool> count_to(LineIndex& index,
                       const LogPieces& read,
+                      const LogQuery& query,
                       std::uint64_t line,
                       std::uint64_t place,
                       std::uint64_t& newlines) {
   Reader reader(index, read, index.last());
   while (reader.newlines() + 1 < line && reader.place() < place) {
-    if (reader.tired())
+    if (reader.tired(query))
       return false;
     if (!BILLOW_TRY(reader.next()))
       break;
@@ -216,9 +185,9 @@ Result<LogAnswer> run_range(const LogQuery& query, LineIndex& index, const LogPi
   LogAnswer out;
   std::uint64_t newlines = 0, line = query.from_line;
   const bool by_line = query.tail_lines || query.from_line;
-  const bool counted =
-      BILLOW_TRY(count_to(index, read, query.tail_lines || !by_line ? UINT64_MAX : query.from_line,
-                          by_line ? UINT64_MAX : query.from_byte, newlines));
+  const bool counted = BILLOW_TRY(
+      count_to(index, read, query, query.tail_lines || !by_line ? UINT64_MAX : query.from_line,
+               by_line ? UINT64_MAX : query.from_byte, newlines));
   if (!counted) {
     out.more = true;
     out.next_byte = query.from_byte;
@@ -266,7 +235,7 @@ class Finder {
  public:
   static Result<Finder> create(const LogQuery& query) {
     Finder f;
-    f.needle_ = query.any_case ? lower(query.text) : query.text;
+    f.needle_ = Needle(query.any_case ? lower(query.text) : query.text);
     f.any_case_ = query.any_case;
     if (query.regex)
       f.regex_ = BILLOW_TRY(LineRegex::compile(query.text, query.any_case));
@@ -280,17 +249,13 @@ class Finder {
       fold_case(text, folded_);
       folded_of_ = text.size() + 1;
     }
-    const std::string& where = any_case_ ? folded_ : text;
-    const void* hit = at >= where.size() ? nullptr
-                                         : ::memmem(where.data() + at, where.size() - at,
-                                                    needle_.data(), needle_.size());
-    return hit ? static_cast<std::size_t>(static_cast<const char*>(hit) - where.data())
-               : std::string::npos;
+    return needle_.find(any_case_ ? folded_ : text, at);
   }
   void text_changed() { folded_of_ = 0; }
 
  private:
-  std::string needle_, folded_;
+  Needle needle_{""};
+  std::string folded_;
   std::size_t folded_of_ = 0;
   bool any_case_ = false;
   std::optional<LineRegex> regex_;
@@ -325,7 +290,7 @@ Result<bool> find_lines(LogAnswer& out,
       return false;
     }
   }
-  number += count_newlines(std::string_view(text).substr(counted, size - counted));
+  number = reader.newlines() + 1;  // the reader has counted: no newline is after `size`
   reader.text.drop_before(size);
   return true;
 }
@@ -334,7 +299,7 @@ Result<LogAnswer> run_search(const LogQuery& query, LineIndex& index, const LogP
   LogAnswer out;
   Finder finder = BILLOW_TRY(Finder::create(query));
   std::uint64_t newlines = 0;
-  if (!BILLOW_TRY(count_to(index, read, UINT64_MAX, query.from_byte, newlines))) {
+  if (!BILLOW_TRY(count_to(index, read, query, UINT64_MAX, query.from_byte, newlines))) {
     out.more = true;
     out.next_byte = query.from_byte;
     return out;
@@ -352,7 +317,7 @@ Result<LogAnswer> run_search(const LogQuery& query, LineIndex& index, const LogP
       enough = !BILLOW_TRY(find_lines(out, query, finder, reader, last + 1, number));
     out.next_byte =
         reader.text.text.empty() ? reader.place() + sizeof(RecordHead) : reader.text.place_at(0);
-    if (reader.at_end || reader.tired())
+    if (reader.at_end || reader.tired(query))
       break;
   }
   out.end = !enough && reader.at_end;
@@ -424,7 +389,9 @@ Status check_query(const LogQuery& query) {
 
 Result<LogAnswer> run_query(const LogQuery& query, LineIndex& index, const LogPieces& read) {
   // The oldest part may have been removed since the last query.
-  if (const LogPiece first = BILLOW_TRY(read(0)); !first.frames.empty())
+  LogPiece first;
+  BILLOW_TRY_VOID(read(0, 1, first));
+  if (!first.frames.empty())
     index.set_first(first.offset);
   return query.kind == LogQuery::Kind::range ? run_range(query, index, read)
                                              : run_search(query, index, read);

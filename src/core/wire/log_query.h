@@ -7,7 +7,7 @@
 // grow. Line numbers need every newline before them counted: a LineIndex remembers the count at
 // places a megabyte apart, so that each part of a log is counted once.
 //
-// Work is bounded: a query that has read query_bytes_per_turn stops and says where to go on.
+// Work is bounded: a query that has read its bytes_per_turn stops and says where to go on.
 #pragma once
 
 #include <functional>
@@ -21,7 +21,8 @@
 
 namespace billow::wire {
 
-inline constexpr std::size_t query_bytes_per_turn = 32u << 20;
+inline constexpr std::size_t query_bytes_per_turn = 64u << 20;  // some 30 ms
+inline constexpr std::size_t query_piece_bytes = 512u << 10;    // stays in a core's cache
 inline constexpr std::size_t query_answer_bytes_max = 1u << 20;
 inline constexpr std::size_t line_text_bytes_max = 16u << 10;  // of one line in an answer
 inline constexpr std::size_t line_bytes_max = 1u << 20;        // a longer one is searched in parts
@@ -33,8 +34,10 @@ struct LogPiece {
   std::string frames;   // empty at the end
   bool at_end = false;  // nothing follows at this moment
 };
-// Reads the records at or after a place; one that is no longer kept is moved to the oldest kept.
-using LogPieces = std::function<Result<LogPiece>(std::uint64_t offset)>;
+// Reads about so many bytes of records (at least one record) at or after a place into a piece,
+// whose memory is used again; a place that is no longer kept is moved to the oldest kept.
+using LogPieces =
+    std::function<Status(std::uint64_t offset, std::size_t bytes_max, LogPiece& into)>;
 
 class LineIndex {
  public:
@@ -64,6 +67,7 @@ struct LogQuery {
   std::size_t lines_max = 1000;
   std::string text;
   bool regex = false, any_case = false;
+  std::size_t bytes_per_turn = query_bytes_per_turn;
 };
 
 struct LogAnswer {

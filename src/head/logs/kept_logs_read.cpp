@@ -79,32 +79,27 @@ Result<KeptPiece> read_piece(const std::string& path,
   return piece;
 }
 
-// Lines of a kept log. A worker has the time: it goes on until the query is answered.
+// Lines of a kept log. A worker has the time: it goes on until the query is answered, while other
+// threads unpack what it reads next.
 Result<KeptPiece> query_kept(const std::string& path, const wire::agent_v1::LogRead& request) {
-  files::LogScan scan(path);
+  files::LogScan scan(path, files::LogScan::Ahead::yes);
+  const auto read = [&](std::uint64_t offset, std::size_t, wire::LogPiece& into) -> Status {
+    files::LogBlock block = BILLOW_TRY(scan.read(offset));
+    const std::size_t from = record_at(block.frames, block.offset, offset, false);
+    const std::uint64_t next = block.offset + block.frames.size();
+    into = {block.offset + from, next,
+            from == 0 ? std::move(block.frames) : block.frames.substr(from),
+            next >= block.span.end};
+    return {};
+  };
   wire::LineIndex index;
   wire::LogQuery query = wire::query_of(request);
+  query.bytes_per_turn = SIZE_MAX;
+  wire::LogAnswer answer = BILLOW_TRY(wire::run_query(query, index, read));
   KeptPiece out;
-  for (;;) {
-    wire::LogAnswer answer = BILLOW_TRY(
-        wire::run_query(query, index, [&](std::uint64_t offset) -> Result<wire::LogPiece> {
-          files::LogBlock block = BILLOW_TRY(scan.read(offset));
-          const std::size_t from = record_at(block.frames, block.offset, offset, false);
-          const std::uint64_t next = block.offset + block.frames.size();
-          return wire::LogPiece{block.offset + from, next, block.frames.substr(from),
-                                next >= block.span.end};
-        }));
-    if (!answer.lines.empty() && !out.frames.empty())
-      out.frames += ',';
-    out.frames += answer.lines;
-    query.lines_max -= std::min(query.lines_max, answer.count);
-    query.from_byte = answer.next_byte;
-    if (answer.more && query.lines_max > 0)
-      continue;
-    wire::fill(out.chunk, answer);
-    out.chunk.more = false;
-    return out;
-  }
+  out.frames = std::move(answer.lines);
+  wire::fill(out.chunk, answer);
+  return out;
 }
 
 }  // namespace

@@ -959,6 +959,9 @@ class Browser(unittest.TestCase):
     def test_jobs(self):
         self.run_script("jobs.mjs", "8xH100", 600)
 
+    def test_options(self):
+        self.run_script("options.mjs", "8xH100", 240)
+
     def test_frame(self):
         self.run_script("frame.mjs", "8xH100", 240)
 

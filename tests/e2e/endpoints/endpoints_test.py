@@ -263,7 +263,7 @@ class Serving(EndpointTest):
         self.assertEqual(self.call("private")[0], 401)
         shown = self.rig.ok("describe", "private").text
         self.assertIn("access  key", shown)
-        self.assertIn("settings  --max 3, --concurrency 2, --slo 3s", shown)
+        self.assertIn("settings  --concurrency 2, --slo 3s", shown)
         self.deploy("private", "--access", "local", version="3")
         self.assertEqual(self.call("private")[0], 200)
 

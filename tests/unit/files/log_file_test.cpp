@@ -53,6 +53,32 @@ TEST_F(LogFileTest, ReadsFromAnyOffsetWhatWasAppended) {
   EXPECT_LT(log_span(path)->stored_bytes, whole.size() / 50) << "it is compressed";
 }
 
+TEST_F(LogFileTest, AScanThatUnpacksAheadReadsTheSame) {
+  std::string whole;
+  Rng rng(9);
+  for (int i = 0; i < 60; ++i) {
+    std::string piece(100'000 + rng.below(600'000), ' ');
+    for (std::size_t at = 0; at < piece.size(); at += 1 + rng.below(50))
+      piece[at] = static_cast<char>('a' + rng.below(26));
+    ASSERT_TRUE(append_log(path, whole.size(), piece, no_limit));
+    whole += piece;
+  }
+  LogScan scan(path, LogScan::Ahead::yes);
+  // Readers go on, jump, and read a block twice.
+  for (int jump = 0; jump < 30; ++jump) {
+    std::uint64_t offset = jump == 0 ? 0 : rng.below(whole.size());
+    for (std::uint64_t blocks = rng.below(jump == 0 ? 1 : 40) + (jump == 0 ? 1000 : 1);
+         blocks > 0 && offset < whole.size(); --blocks) {
+      const auto block = scan.read(offset);
+      ASSERT_TRUE(block) << block.error().message;
+      ASSERT_EQ(block->frames, whole.substr(block->offset, block->frames.size()));
+      ASSERT_FALSE(block->frames.empty());
+      if (rng.below(10) > 0 || jump == 0)
+        offset = block->offset + block->frames.size();
+    }
+  }
+}
+
 TEST_F(LogFileTest, BeyondTheLimitTheOldestGoesAndTheOffsetSaysHowMuch) {
   for (std::uint64_t i = 0; i < 100; ++i)
     ASSERT_TRUE(append_log(path, i * 100'000, std::string(100'000, 'x'), 1'000'000));

@@ -26,16 +26,19 @@ struct FakeLog {
     frames.append(reinterpret_cast<const char*>(&head), sizeof(head)).append(data);
   }
   LogPieces pieces() {
-    return [this](std::uint64_t offset) -> Result<LogPiece> {
+    return [this](std::uint64_t offset, std::size_t, LogPiece& into) -> Status {
       ++reads;
       offset = std::max(offset, first);
       const auto from = std::lower_bound(records.begin(), records.end(), offset);
       const auto left = static_cast<std::size_t>(records.end() - from);
-      if (left == 0)
-        return LogPiece{frames.size(), frames.size(), "", true};
+      if (left == 0) {
+        into = {frames.size(), frames.size(), "", true};
+        return {};
+      }
       const auto to =
           left > piece_records ? *(from + static_cast<long>(piece_records)) : frames.size();
-      return LogPiece{*from, to, frames.substr(*from, to - *from), to == frames.size()};
+      into = {*from, to, frames.substr(*from, to - *from), to == frames.size()};
+      return {};
     };
   }
 };

@@ -3,7 +3,10 @@ import type { ComponentChildren } from 'preact';
 import type { Job, Role, Task } from '../data/api';
 import { gib, gpus, plural, usd } from '../data/format';
 import { mayActOn } from '../data/rights';
+import { lazy } from '../parts/lazy';
 import { Badge, confirm } from '../parts/ui';
+
+const Tags = lazy(() => import('../jobs/asked').then((m) => m.Tags), '');
 
 // The names of all members by rank, as `billow logs --role` takes them.
 export const memberNames = (roles: Role[]): string[] =>
@@ -109,7 +112,9 @@ export function Roles({
                             {role.count > 1 && ` × ${role.count}`}
                             {role.service && <small> service</small>}
                           </th>
-                          <td rowSpan={role.count}>{asked(role)}</td>
+                          <td rowSpan={role.count}>
+                            {asked(role)} {role.options && <Tags spec={role.options} />}
+                          </td>
                           <td rowSpan={role.count} class="right">
                             {usd(role.cost_nano_usd)}
                           </td>

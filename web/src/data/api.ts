@@ -83,6 +83,7 @@ export interface Role {
   gpu_types: string[];
   service: boolean;
   cost_nano_usd: number;
+  options?: Partial<Spec>; // what differs from the job
 }
 export interface Job {
   id: number;

@@ -5,13 +5,88 @@ import { projects, usualProject } from '../data/rights';
 import { gpusOf, parseCommand, quoted } from '../jobs/run_command';
 import { Line } from '../parts/ui';
 import { notify } from '../data/store';
+import {
+  changedPolicy,
+  policyOptions,
+  policyText,
+  policyWords,
+  type Policy,
+} from './policy_options';
 
 export interface Serving {
   name: string;
   min?: number;
   max?: number;
-  policy?: Record<string, unknown>;
+  policy?: Policy;
 }
+
+function More({
+  before,
+  fields,
+  set,
+}: {
+  before: Policy;
+  fields: Record<string, string>;
+  set: (path: string, text: string) => void;
+}) {
+  const groups = [...new Set(policyOptions.map((o) => o.group))];
+  const textOf = (o: (typeof policyOptions)[number]) => fields[o.path] ?? policyText(o, before);
+  const used = policyOptions.filter((o) => textOf(o)).length;
+  return (
+    <details class="full more-options">
+      <summary>More options{used ? ` (${used} set)` : ''}</summary>
+      {groups.map((group) => (
+        <fieldset>
+          <legend>{group}</legend>
+          {policyOptions
+            .filter((o) => o.group === group)
+            .map((o) => {
+              const change = (e: Event) => set(o.path, (e.currentTarget as HTMLInputElement).value);
+              if (o.kind === 'switch')
+                return (
+                  <label class="check" key={o.path}>
+                    <input
+                      name={o.path}
+                      type="checkbox"
+                      checked={!!textOf(o)}
+                      onChange={(e) => set(o.path, e.currentTarget.checked ? 'on' : '')}
+                    />
+                    <span>
+                      --{o.flag} <small>{o.help}</small>
+                    </span>
+                  </label>
+                );
+              return (
+                <label key={o.path}>
+                  --{o.flag}
+                  {o.choices ? (
+                    <select name={o.path} value={textOf(o)} onChange={change}>
+                      <option value="">default</option>
+                      {o.choices.map((c) => (
+                        <option>{c}</option>
+                      ))}
+                    </select>
+                  ) : (
+                    <input
+                      name={o.path}
+                      value={textOf(o)}
+                      onInput={change}
+                      autocomplete="off"
+                      spellcheck={false}
+                    />
+                  )}
+                  <small>{o.help}</small>
+                </label>
+              );
+            })}
+        </fieldset>
+      ))}
+    </details>
+  );
+}
+
+// As on the command line: a new endpoint needs a key unless something else is chosen.
+const fresh: Policy = { access: 'key' };
 // `existing`: endpoints that serve. A new revision of one keeps its settings and can start as a
 // canary.
 export function Deploy({ existing, done }: { existing: Serving[]; done: () => void }) {
@@ -25,9 +100,11 @@ export function Deploy({ existing, done }: { existing: Serving[]; done: () => vo
   const max = f.max ?? String(before?.max ?? 4);
   const health = f.health ?? String(before?.policy?.health ?? '');
   const part = before ? Number(f.traffic || 0) : 0;
+  const { policy, errors } = changedPolicy(before ? (before.policy ?? {}) : fresh, f);
   const wrong =
     command.error ||
     wanted.error ||
+    errors[0] ||
     (part >= 0 && part <= 99 ? '' : 'A canary gets at most 99 % of the requests');
   const input = (name: string, more: Record<string, unknown> = {}, usual = '') => (
     <input
@@ -62,7 +139,7 @@ export function Deploy({ existing, done }: { existing: Serving[]; done: () => vo
             : {},
           ...(f.image ? { surroundings: { image: f.image } } : {}),
         },
-        policy: { ...before?.policy, min: Number(min || 0), max: Number(max || 1), health },
+        policy: { ...policy, min: Number(min || 0), max: Number(max || 1), health },
         ...(part ? { release: { traffic: Math.round(part * 10) } } : {}),
       });
       notify(`${f.name} is being deployed`);
@@ -75,6 +152,7 @@ export function Deploy({ existing, done }: { existing: Serving[]; done: () => vo
     .concat(['--min', min || '0', '--max', max || '1'])
     .concat(health ? ['--health', quoted(health)] : [])
     .concat(f.image ? ['--image', f.image] : [])
+    .concat(policyWords(policy))
     .concat(part ? ['--traffic', `${part}%`] : [])
     .concat(['--', ...(command.argv.length ? command.argv.map(quoted) : ['COMMAND'])])
     .join(' ');
@@ -119,7 +197,14 @@ export function Deploy({ existing, done }: { existing: Serving[]; done: () => vo
             </select>
           </label>
         )}
-        {(error.value || (f.command && wrong)) && (
+        <More
+          before={before ? (before.policy ?? {}) : fresh}
+          fields={f}
+          set={(path, text) => {
+            fields.value = { ...f, [path]: text };
+          }}
+        />
+        {(error.value || ((f.command || errors.length > 0) && wrong)) && (
           <p role="alert" class="bad full">
             {error.value || wrong}
           </p>

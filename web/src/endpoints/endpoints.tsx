@@ -3,7 +3,6 @@ import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { call, get, has, post, problem } from '../data/api';
 import { ago, plural, usd } from '../data/format';
-import { Deploy } from './deploy';
 import { lazy } from '../parts/lazy';
 import { mayChange, mayDeploy } from '../data/rights';
 import { Badge, confirm, Empty, Kept, Line } from '../parts/ui';
@@ -11,6 +10,10 @@ import { notify, route } from '../data/store';
 
 const EndpointCharts = lazy(() => import('./endpoint_charts').then((m) => m.EndpointCharts), '');
 const EndpointRange = lazy(() => import('./endpoint_charts').then((m) => m.EndpointRange), '');
+const Deploy = lazy(() => import('./deploy').then((m) => m.Deploy));
+const settings = () => import('./endpoint_settings');
+const Settings = lazy(() => settings().then((m) => m.Settings), '');
+const Addresses = lazy(() => settings().then((m) => m.Addresses), '');
 const parts = () => import('./endpoint_parts');
 const Release = lazy(() => parts().then((m) => m.Release), '');
 const Keys = lazy(() => parts().then((m) => m.Keys), '');
@@ -209,7 +212,9 @@ function Panel({ e, act }: { e: Endpoint; act: Act }) {
         <Line text={u} />
       ))}
       {e.last_failure && <p class="finding">{e.last_failure}</p>}
-      {e.notes?.map((note) => <p class="finding">{note}</p>)}
+      {e.notes?.map((note) => (
+        <p class="finding">{note}</p>
+      ))}
       <div class="two">
         <Figures e={e} />
         <div>
@@ -265,6 +270,8 @@ function Panel({ e, act }: { e: Endpoint; act: Act }) {
           </p>
         </div>
       </div>
+      <Settings e={e} />
+      <Addresses e={e} act={act} />
       <Release e={e} act={act} />
       <EndpointCharts name={e.name} />
       <Revisions e={e} act={act} />

@@ -14,6 +14,7 @@ import { SearchAll } from './search';
 import { Badge, confirm, Empty } from '../parts/ui';
 import { clock, costOf, jobs, jobsTick, notify, ranMs, rowOf, suspendedMs } from '../data/store';
 
+const Asked = lazy(() => import('./asked').then((m) => m.Asked), '');
 const JobTools = lazy(() => import('../time/job_tools').then((m) => m.JobTools), '');
 
 const whyTitle = (state: string) =>
@@ -286,6 +287,7 @@ export function JobPage({ id }: { id: string }) {
           {j.spot ? ', spot' : ''}
           {j.time_limit_s ? `, at most ${exactly(j.time_limit_s)}` : ''}
         </dd>
+        {j.spec && <Asked spec={j.spec} />}
         {j.tasks.length > 0 && !j.roles && (
           <>
             <dt>Node</dt>

@@ -5,19 +5,10 @@ import { useSignal, type Signal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { get, has, post, problem, type Job, type Spec } from '../data/api';
 import { gpus as gpuText, usd } from '../data/format';
-import { commandText, gpusOf, parseCommand } from './run_command';
-import {
-  alsoKept,
-  asCli,
-  asPython,
-  asToml,
-  at,
-  options,
-  put,
-  textOf,
-  valueOf,
-  type Option,
-} from './run_options';
+import { gpusOf } from './run_command';
+import { asCli, asPython, asToml } from './run_forms';
+import { alsoKept, options, type Option } from './run_options';
+import { fieldsOf, specOf, type Fields } from './run_spec';
 import { projects, usualProject } from '../data/rights';
 import { remember, remembered } from '../data/memory';
 import { Line } from '../parts/ui';
@@ -30,67 +21,7 @@ interface Quote {
   rents?: { text: string; usd_per_h: number } | null;
   starts?: { now: boolean; text: string };
 }
-// The fields by name; options by their flag.
-type Fields = Record<string, string>;
 const plainFields = ['command', 'gpus', 'type', 'name', 'cwd', 'hours', 'spot', 'project'];
-
-function fieldsOf(spec: Spec): Fields {
-  const r = spec.resources ?? {};
-  const share = r.share?.milli ?? 1000;
-  const out: Fields = {
-    command: commandText(spec.argv),
-    gpus: r.gpus ? String(r.gpus === 1 && share ? share / 1000 : r.gpus) : '0',
-    type: (r.gpu_types ?? []).join(','),
-    name: spec.name ?? '',
-    cwd: spec.cwd ?? '',
-    hours: spec.time_limit_ns ? String(spec.time_limit_ns / 3600e9) : '',
-    spot: spec.spot ? 'on' : '',
-  };
-  for (const o of options) out[o.flag] = textOf(o, at(spec, o.path));
-  return out;
-}
-
-// The specification that the fields stand for, on top of the one that is changed; and what is wrong.
-function specOf(
-  fields: Fields,
-  base: Spec | null,
-): { spec: Spec; errors: string[]; shell: boolean } {
-  const errors: string[] = [];
-  const command = parseCommand(fields.command ?? '');
-  if (command.error) errors.push(command.error);
-  const spec: Spec = base ? structuredClone(base) : { argv: [] };
-  delete spec.after;
-  // An unchanged command keeps its words exactly.
-  const same = base && commandText(base.argv) === fields.command;
-  spec.argv = same ? base.argv : command.argv;
-  const wanted = gpusOf(fields.gpus ?? '');
-  if (wanted.error) errors.push(wanted.error);
-  const memory = at(spec, 'resources.share.mem_mib');
-  put(
-    spec,
-    'resources.gpus',
-    wanted.milli ? Math.max(1, Math.floor(wanted.milli / 1000)) : undefined,
-  );
-  put(
-    spec,
-    'resources.share',
-    wanted.milli ? { milli: wanted.milli < 1000 ? wanted.milli : 1000 } : undefined,
-  );
-  if (memory && wanted.milli) put(spec, 'resources.share.mem_mib', memory);
-  put(spec, 'resources.gpu_types', fields.type ? fields.type.split(',') : undefined);
-  put(spec, 'name', fields.name || undefined);
-  put(spec, 'cwd', fields.cwd || undefined);
-  const hours = Number(fields.hours || 0);
-  if (Number.isNaN(hours) || hours < 0) errors.push('The time limit must not be negative.');
-  put(spec, 'time_limit_ns', hours > 0 ? Math.round(hours * 3600) * 1e9 : undefined);
-  put(spec, 'spot', fields.spot ? true : undefined);
-  for (const o of options) {
-    const { value, error } = valueOf(o, fields[o.flag] ?? '');
-    if (error) errors.push(error);
-    else if (value !== undefined || base) put(spec, o.path, value);
-  }
-  return { spec, errors, shell: !same && command.shell };
-}
 
 // GPUs that are free now, by type.
 function freeGpus(): Map<string, number> {
@@ -196,6 +127,7 @@ function Field({
     return (
       <label class="check">
         <input
+          name={o.flag}
           type="checkbox"
           checked={!!value}
           onChange={(e) => set(o.flag, e.currentTarget.checked ? 'on' : '')}
@@ -209,14 +141,21 @@ function Field({
     <label>
       --{o.flag}
       {o.kind === 'choice' && o.choices ? (
-        <select value={value} onChange={change}>
+        <select name={o.flag} value={value} onChange={change}>
           <option value="">default</option>
           {o.choices.map((c) => (
             <option>{c}</option>
           ))}
         </select>
       ) : (
-        <input value={value} onInput={change} autocomplete="off" spellcheck={false} />
+        <input
+          name={o.flag}
+          value={value}
+          placeholder={o.form}
+          onInput={change}
+          autocomplete="off"
+          spellcheck={false}
+        />
       )}
       <small>{o.help}</small>
     </label>

@@ -333,8 +333,8 @@ def _place(options: Mapping[str, Any]) -> Dict[str, Any]:
     if options.get("max_price"):
         price = float(str(options["max_price"]).replace("/gpu-h", "").lstrip("$"))
         out["max_price_nano_usd_per_gpu_h"] = round(price * 1e9)
-    if options.get("topology"):
-        level, _, how = str(options["topology"]).partition(":")
+    for each in _names(options["topology"], "topology") if options.get("topology") else ():
+        level, _, how = each.partition(":")
         if how:
             how = _choice(how, "topology", ("required", "preferred"))
         if level == "nvlink":
@@ -396,6 +396,8 @@ def spec_of(argv: Sequence[str], options: Mapping[str, Any]) -> Dict[str, Any]:
     for name in ("spot", "rerun_if_lost", "elastic", "strict"):
         if options.get(name):
             spec[name] = True
+    if spec.get("elastic"):  # as on the command line: a member that is replaced may have run
+        spec["rerun_if_lost"] = True
     for name, field in (
         ("timeout", "time_limit_ns"),
         ("checkpoint_every", "checkpoint_every_ns"),
