@@ -414,6 +414,15 @@ Calibration::Quick Calibration::quick(const Prepared& p, const ServingRow& row) 
                    EfficiencyModel::predict(p.tpot, terms.tpot) * std::exp(local.log_tpot))};
 }
 
+double Calibration::decode_ms(const Prepared& p, const ServingRow& row) {
+  auto terms = terms_of(row).tpot;
+  for (std::size_t j = 0; j < terms.size(); ++j)
+    if (prefill_terms >> j & 1)
+      terms[j] = 0;
+  return std::max(roofline_of(row).tpot_ms, EfficiencyModel::predict(p.tpot, terms) *
+                                                std::exp(local_correction(p.local, row).log_tpot));
+}
+
 Result<Prediction> Calibration::predict(const ServingRow& row) const {
   auto r = rates_of(row);
   if (!(r.bandwidth > 0) || !(r.half > 0))
