@@ -7,6 +7,7 @@
 #include <cmath>
 #include <tuple>
 
+#include "advise/ask.h"
 #include "advise/load/draws.h"
 #include "advise/recommend.h"
 
@@ -207,6 +208,23 @@ TEST(Recommend, ServiceLevelsOfPercentilesTakeMoreReplicas) {
   EXPECT_LE(tail->best->tails->tpot_ms.p99, 50);
   EXPECT_NE(advice_text(request, *tail).find("at p99"), std::string::npos);
   EXPECT_NE(advice_text(request, *tail).find("p50 / p95 / p99"), std::string::npos);
+}
+
+TEST(Ask, PercentilesAreAskedForByName) {
+  const AskContext context{};
+  auto ask = [&](const char* text) {
+    return answer(*parse_json(text), context);
+  };
+  const auto told = ask(
+      R"({"model":"8B","rps":4,"ttft_ms":3000,"percentile":"p95","output_p95":700,"gpu":"L40S"})");
+  ASSERT_TRUE(told) << told.error().message;
+  EXPECT_EQ((*told)["percentile"].str_or(""), "p95");
+  const auto& first = (*told)["best"]["percentiles"]["ttft_ms"];
+  EXPECT_GT(first["p95"].double_or(0), first["p50"].double_or(0));
+  EXPECT_LE(first["p95"].double_or(1e9), 3000);
+  const auto refused = ask(R"({"model":"8B","percentile":"p42"})");
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("p42"), std::string::npos);
 }
 
 }  // namespace
