@@ -67,35 +67,19 @@ Result<Entry> read_entry(const CsvRow& fields, ModelShelf& shelf, const Catalogu
   return e;
 }
 
-}  // namespace
-
-void report_mlperf(const std::string& facts) {
-  auto text = read_file(facts);
-  if (!text) {
-    std::printf("MLPerf: no %s, skipped\n", facts.c_str());
-    return;
-  }
-  std::string table;
-  for (std::size_t at = 0; at < text->size();) {
-    auto end = std::min(text->find('\n', at), text->size() - 1) + 1;
-    if ((*text)[at] != '#')
-      table += text->substr(at, end - at);
-    at = end;
-  }
+void compare_entries(const std::vector<CsvRow>& rows) {
   const auto catalogue = Catalogue::embedded();
   const auto calibration = Calibration::embedded();
   ModelShelf shelf("");
-  std::printf(
-      "MLPerf Inference v5.1, closed, offline: predicted over published tokens/s (best split and "
-      "load; none of it was fitted on)\n  %-9s %-18s %-13s %4s %-4s %-7s %10s %10s %6s\n",
-      "entry", "model", "GPU", "n", "", "engine", "published", "predicted", "ratio");
-  const auto rows = read_csv(table);
+  std::printf("  %-9s %-18s %-13s %4s %-4s %-7s %10s %10s %6s\n", "entry", "model", "GPU", "n", "",
+              "engine", "published", "predicted", "ratio");
   std::vector<double> off;
   std::map<std::string, std::vector<double>> by_model;
-  for (auto& fields : *rows) {
+  int left_out = 0;
+  for (auto& fields : rows) {
     auto e = read_entry(fields, shelf, catalogue);
     if (!e) {
-      std::printf("  %s left out: %s\n", fields.at("entry").c_str(), e.error().message.c_str());
+      ++left_out;
       continue;
     }
     const auto best = best_of(e->row, calibration, e->gpus);
@@ -115,7 +99,65 @@ void report_mlperf(const std::string& facts) {
     std::printf("  %-18s %3zu entries, ratio median %.2f, %.2f to %.2f\n", model.c_str(),
                 ratios.size(), middle(ratios), *std::min_element(ratios.begin(), ratios.end()),
                 *std::max_element(ratios.begin(), ratios.end()));
-  std::printf("  all: %zu entries, median %.0f %% off\n", off.size(), 100 * middle(off));
+  std::printf("  all: %zu entries, median %.0f %% off; %d left out (model or GPU unknown)\n",
+              off.size(), 100 * middle(off), left_out);
+}
+
+}  // namespace
+
+void report_mlperf(const std::string& facts) {
+  auto text = read_file(facts);
+  if (!text) {
+    std::printf("MLPerf: no %s, skipped\n", facts.c_str());
+    return;
+  }
+  std::string table;
+  for (std::size_t at = 0; at < text->size();) {
+    auto end = std::min(text->find('\n', at), text->size() - 1) + 1;
+    if ((*text)[at] != '#')
+      table += text->substr(at, end - at);
+    at = end;
+  }
+  std::printf(
+      "MLPerf Inference v5.1, closed, offline: predicted over published tokens/s (best split and "
+      "load; none of it was fitted on)\n");
+  compare_entries(*read_csv(table));
+}
+
+void report_steady(const std::string& table) {
+  auto text = read_file(table);
+  if (!text) {
+    std::printf("TensorRT-LLM's published throughput: no %s, skipped\n", table.c_str());
+    return;
+  }
+  std::printf(
+      "TensorRT-LLM's published throughput, steady at the highest load: predicted over published "
+      "tokens/s (best split and load; none of it was fitted on)\n");
+  std::vector<CsvRow> rows;
+  const auto published = read_csv(*text);
+  for (auto& r : *published) {
+    // "DEP4", "TP8": the GPUs of one replica.
+    const auto& split = r.at("parallel");
+    const auto digits = split.find_first_of("0123456789");
+    const double gpus =
+        digits == std::string::npos ? 1 : std::strtod(split.c_str() + digits, nullptr);
+    const double each = std::strtod(r.at("output_tok_per_s_per_gpu").c_str(), nullptr);
+    std::string model = r.at("model");
+    for (const char* full :
+         {"DeepSeek-R1", "Llama-3.3-70B-Instruct", "Llama-4-Maverick-17B-128E-Instruct"})
+      if (std::string_view(full).starts_with(model) || model.starts_with(full))
+        model = full;
+    rows.push_back({{"entry", fmt::format("{}", rows.size() + 1)},
+                    {"model", model},
+                    {"gpu", r.at("gpu")},
+                    {"gpus", fmt::format("{}", gpus)},
+                    {"precision", r.at("precision")},
+                    {"engine", "trtllm"},
+                    {"input", r.at("isl")},
+                    {"output", r.at("osl")},
+                    {"tokens_per_s", fmt::format("{}", each * gpus)}});
+  }
+  compare_entries(rows);
 }
 
 }  // namespace billow::advise

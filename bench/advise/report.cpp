@@ -51,7 +51,8 @@ int main(int argc, char** argv) {
     if (!std::strcmp(argv[i], "--mlperf"))
       facts = argv[i + 1];
     if (!std::strcmp(argv[i], "--only"))
-      only = argv[i + 1];  // speed, questions, mlperf, portfolio, pilot, latency, models or gpus
+      only =
+          argv[i + 1];  // speed, questions, mlperf, steady, portfolio, pilot, latency, models, gpus
   }
   auto wanted = [&](const char* part) {
     return only.empty() || only == part;
@@ -62,6 +63,8 @@ int main(int argc, char** argv) {
     report_questions();
   if (wanted("mlperf"))
     report_mlperf(facts);
+  if (wanted("steady"))
+    report_steady(data + "/advisor/trtllm/perf_overview.csv");
   if (wanted("portfolio"))
     report_portfolio(data);
   if (wanted("pilot"))

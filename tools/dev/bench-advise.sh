@@ -1,6 +1,6 @@
 # ./dev bench advise [--data DIR] [--only PART]: every figure of the advisor. PART is one of speed,
-# questions, mlperf, portfolio, pilot, models, gpus or latency. All take some minutes, because each
-# split is fitted again.
+# questions, mlperf, steady, portfolio, pilot, models, gpus or latency. All take some minutes,
+# because each split is fitted again.
 data=$root/../shared/data only=
 while [ $# -gt 0 ]; do
   case $1 in
