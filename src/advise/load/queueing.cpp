@@ -111,7 +111,7 @@ class Replay {
 
   // One step of those that decode, with a piece of the prompts that wait.
   void one_step() {
-    double budget = engine_.prefill_first ? 0 : engine_.chunk_tokens, ms = 0;
+    double budget = engine_.prefill_first ? 0 : engine_.chunk_tokens, ms = 0, begun_ms = 0;
     while (budget > 0) {
       auto open = std::find_if(running_.begin(), running_.end(),
                                [](const Sequence& s) { return s.prompt > 0; });
@@ -121,7 +121,7 @@ class Replay {
         running_.push_back(waiting_.front());
         waiting_.pop_front();
         open = running_.end() - 1;
-        ms += engine_.prefill_ms;
+        begun_ms = engine_.prefill_ms;
       }
       const double piece = std::min(budget, open->prompt);
       budget -= piece;
@@ -132,8 +132,8 @@ class Replay {
     std::size_t decoding = 0;
     for (auto& s : running_)
       decoding += !(s.prompt > 0) && s.first_ms > 0;
-    if (decoding > 0)
-      ms += engine_.step_ms(decoding);
+    // Both read the weights and launch the layers, once.
+    ms += std::max(begun_ms, decoding > 0 ? engine_.step_ms(decoding) : 0);
     spend(ms);
     for (auto& s : running_)
       if (!(s.prompt > 0))

@@ -20,7 +20,7 @@ namespace billow::advise {
 // How long one replica's work takes, and in which order it does it.
 struct EngineTimes {
   std::vector<double> decode_ms;  // [b - 1]: one step of b sequences; the last holds for more
-  double prefill_ms = 0;          // of a prompt, whatever its length
+  double prefill_ms = 0;          // of prompts computed together, whatever their length
   double prefill_token_ms = 0;
   // Prompts are computed before the next step (SGLang); otherwise a step carries up to
   // `chunk_tokens` of them (vLLM, TensorRT-LLM).

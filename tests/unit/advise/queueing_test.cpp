@@ -181,6 +181,31 @@ TEST(Queueing, LengthsOfATraceAreDrawn) {
   EXPECT_NEAR(t.ttft_ms.mean, 500, 40);
 }
 
+TEST(Queueing, ReplayedMeansAgreeWithThePrediction) {
+  // A measured combination at a load that users keep up: the replay is built from the same terms.
+  const auto calibration = Calibration::embedded();
+  const auto catalogue = Catalogue::embedded();
+  ServingRow row;
+  row.shape = std::make_shared<const ModelShape>(
+      at_precision(*find_model("Llama-3.1-70B", ""), Precision::fp8));
+  row.family = family_of(*row.shape);
+  row.gpu = *catalogue.gpu("H200");
+  row.engine = "vllm";
+  row.version = version_unsaid;
+  row.precision = "fp8";
+  row.parallelism = {.tensor = 4};
+  row.input = row.output = 1024;
+  for (const double users : {4.0, 16.0, 64.0}) {
+    row.concurrency = users;
+    const auto predicted = calibration.predict(row);
+    ASSERT_TRUE(predicted);
+    const Tails t = simulate_queue(
+        engine_times(calibration, row, 1024),
+        {.users = users, .input = 1024, .output = 1024, .variation = {0.2, 0.2}, .requests = 800});
+    EXPECT_NEAR(t.tpot_ms.mean / predicted->tpot_ms.value, 1, 0.15) << users;
+  }
+}
+
 TEST(Queueing, VariationFollowsFromThe95thPercentile) {
   EXPECT_EQ(variation_of(1000, 1000), 0);
   EXPECT_NEAR(variation_of(1155, 1155 * 2.725), 0.96, 0.01);
