@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <set>
 
+#include "advise/calibration.h"
 #include "advise/choice.h"
 #include "advise/serving_row.h"
 #include "base/file.h"
@@ -218,9 +219,145 @@ double best_chance(const Benchmark& b,
   return sum / weights;
 }
 
+// The model of `billow advise` on this benchmark. As shipped it has never seen the server (TGI), so
+// it uses the mean of the engines; by the benchmark's protocol it is fitted to the measurements of
+// the nine other models first. Models without a shipped config are taken by their size.
+class Product {
+ public:
+  std::map<const Llm*, Pick> picks(const Benchmark& b, bool fitted, double chance_min) {
+    std::map<const Llm*, Pick> out;
+    for (auto& [llm, cards] : b.measured) {
+      const Calibration& calibration = fitted ? without(b, llm) : shipped_;
+      std::vector<Pick> picks;
+      std::vector<Choice> choices;
+      for (auto& [card, loads] : cards)
+        consider(calibration, *llm, *card, picks, choices);
+      if (!choices.empty())
+        out[llm] = picks[choose(choices, {.chance_min = chance_min, .extra_max = 0.1})];
+    }
+    return out;
+  }
+
+  // The median error between tokens, over all measured points.
+  double itl_error(const Benchmark& b, bool fitted) {
+    std::vector<double> errors;
+    for (auto& p : b.points)
+      if (auto now =
+              (fitted ? without(b, p.llm) : shipped_).predict(row_of(*p.llm, *p.card, p.users)))
+        errors.push_back(std::fabs(now->tpot_ms.value / p.itl - 1));
+    std::sort(errors.begin(), errors.end());
+    return errors.empty() ? 0 : errors[errors.size() / 2];
+  }
+
+ private:
+  // The mean request of the benchmark.
+  static constexpr double input = 115, output = 20;
+
+  std::shared_ptr<const ModelShape> shape_of(const Llm& llm) {
+    auto& shape = shapes_[llm.name];
+    if (shape)
+      return shape;
+    const auto name = llm.name == "llama-7b"               ? "Llama-2-7b-hf"
+                      : llm.name == "llama-13b"            ? "Llama-2-13b-hf"
+                      : llm.name == "ibm/mpt-7b-instruct2" ? "mpt-7b-instruct"
+                                                           : llm.name.c_str();
+    auto found = shipped_model(name);
+    if (!found)
+      found = model_of_size(fmt::format("{:.1f}B", llm.parameters / 1e9));
+    shape = std::make_shared<const ModelShape>(at_precision(std::move(*found), Precision::fp16));
+    return shape;
+  }
+
+  ServingRow row_of(const Llm& llm, const Card& card, double users) {
+    auto& gpu = gpus_[card.type];
+    if (gpu.name.empty()) {
+      gpu = **catalogue_.gpu(card.type);
+      gpu.memory_mib = static_cast<std::int64_t>(card.memory / 1048576);
+      gpu.bandwidth_gb_s = card.bandwidth / 1e9;
+    }
+    ServingRow row;
+    row.shape = shape_of(llm);
+    row.family = family_of(*row.shape);
+    row.gpu = &gpu;
+    row.engine = llm.flash ? "tgi" : "tgi-padded";  // it batches models without flash otherwise
+    row.version = version_unsaid;
+    row.precision = "fp16";
+    row.kv = Precision::fp16;
+    row.parallelism = {.tensor = card.n};
+    row.input = input;
+    row.output = output;
+    row.concurrency = users;
+    return row;
+  }
+
+  const Calibration& without(const Benchmark& b, const Llm* held) {
+    if (auto it = fitted_.find(held); it != fitted_.end())
+      return it->second;
+    std::vector<ServingRow> rows;
+    for (auto& p : b.points) {
+      if (p.llm == held)
+        continue;
+      rows.push_back(row_of(*p.llm, *p.card, p.users));
+      rows.back().ttft_ms = p.nttft * input;
+      rows.back().tpot_ms = p.itl;
+    }
+    return fitted_.emplace(held, *Calibration::fit(rows)).first->second;
+  }
+
+  void consider(const Calibration& calibration,
+                const Llm& llm,
+                const Card& card,
+                std::vector<Pick>& picks,
+                std::vector<Choice>& choices) {
+    double chance = 1;
+    for (double users : grid) {
+      const auto now = calibration.predict(row_of(llm, card, users));
+      if (!now)
+        return;
+      auto below = [](const Estimate& e, double limit) {
+        const double spread = std::log(limit >= e.value ? e.high / e.value : e.value / e.low);
+        return chance_below(std::log(e.value), limit, spread / 1.2816);
+      };
+      chance = std::min(
+          chance, below(now->tpot_ms, itl_rounded_max) * below(now->ttft_ms, nttft_max * input));
+      const double pods = std::ceil(users_all / users);
+      picks.push_back({&card, pods, pods * card.price, chance});
+      choices.push_back({pods * card.price, chance});
+    }
+  }
+
+  Catalogue catalogue_ = Catalogue::embedded();
+  Calibration shipped_ = Calibration::embedded();
+  std::map<const Llm*, Calibration> fitted_;
+  std::map<std::string, std::shared_ptr<const ModelShape>> shapes_;
+  std::map<std::string, GpuSpec> gpus_;
+};
+
 std::string text_of(const Score& s) {
   return fmt::format("success {:.0f} %  overspend {:.1f} %  score {:.3f}", 100 * s.success,
                      100 * s.overspend, s.score);
+}
+
+void report_product(const Benchmark& b) {
+  Product product;
+  for (const bool fitted : {false, true}) {
+    std::printf("LLM-Pilot recommendation benchmark, by the model of `billow advise` %s:\n",
+                fitted ? "fitted to the nine other models" : "as shipped");
+    const auto picks = product.picks(b, fitted, 0.9);
+    for (auto& [llm, p] : picks) {
+      const bool good = carries(b.measured.at(llm).at(p.card)) * p.pods >= users_all;
+      std::printf("  %-24s %-9s × %-3.0f $%.2f/h  %s (chance %.2f)\n", llm->name.c_str(),
+                  p.card->name.c_str(), p.pods, p.cost, good ? "carries it" : "FAILS", p.chance);
+    }
+    std::printf("  %s   (asked: ≥ 90 / ≤ 15)  median error between tokens %.1f %%\n",
+                text_of(score(b, picks)).c_str(), 100 * product.itl_error(b, fitted));
+    std::printf("  had another chance been asked:");
+    for (double chance : {0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8}) {
+      const auto s = score(b, product.picks(b, fitted, chance));
+      std::printf(" %.2f → %.0f/%.0f/%.2f", chance, 100 * s.success, 100 * s.overspend, s.score);
+    }
+    std::printf("\n");
+  }
 }
 
 }  // namespace
@@ -231,6 +368,7 @@ void report_ibm(const std::string& dir) {
     return;
   }
   auto b = read_benchmark(dir);
+  report_product(b);
   auto without = [&](const Llm* one, const Llm* other) {
     std::vector<Point> out;
     for (auto& p : b.points)

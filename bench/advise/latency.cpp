@@ -102,6 +102,35 @@ std::vector<Times> shipped(const std::vector<ServingRow>& train,
   return out;
 }
 
+// The same after one load test of each held-out combination of model, GPU, engine and precision, at
+// its middle load, as `billow loadtest` would leave it. The rows that were tested are not judged.
+std::vector<Times> after_one_test(const std::vector<ServingRow>& train,
+                                  const std::vector<ServingRow>& test) {
+  std::map<std::string, std::vector<std::size_t>> combinations;
+  for (std::size_t i = 0; i < test.size(); ++i)
+    combinations[fmt::format("{}/{}/{}/{}", test[i].family, test[i].gpu->name, test[i].engine,
+                             test[i].precision)]
+        .push_back(i);
+  std::set<std::size_t> tested;
+  std::vector<ServingRow> local;
+  for (auto& [name, inside] : combinations) {
+    std::stable_sort(inside.begin(), inside.end(), [&](std::size_t a, std::size_t b) {
+      return test[a].concurrency < test[b].concurrency;
+    });
+    tested.insert(inside[inside.size() / 2]);
+    local.push_back(test[inside[inside.size() / 2]]);
+  }
+  auto fitted = Calibration::fit(train, Intervals::none);
+  std::vector<Times> out(test.size());
+  if (!fitted)
+    return out;
+  const auto calibration = fitted->with_local(local);
+  for (std::size_t i = 0; i < test.size(); ++i)
+    if (auto p = calibration.predict(test[i]); p && !tested.contains(i))
+      out[i] = {p->ttft_ms.value, p->tpot_ms.value};
+  return out;
+}
+
 // A textbook: 80 % of the bandwidth, half of the tensor rate, prefills shared by the steps.
 std::vector<Times> naive(const std::vector<ServingRow>&, const std::vector<ServingRow>& test) {
   std::vector<Times> out;
@@ -111,8 +140,11 @@ std::vector<Times> naive(const std::vector<ServingRow>&, const std::vector<Servi
     auto w = work_of(*row.shape, row.kv, row.parallelism, {load, row.input, row.output});
     double bytes = (w.weight_bytes + w.expert_bytes + w.kv_bytes) / r.bandwidth / 0.8 * 1e3;
     double prefill = (w.prefill_flops + w.prefill_attention_flops) / r.matrix / 0.5 * 1e3;
-    out.push_back({prefill * std::sqrt(load), std::max(bytes, w.step_flops / r.matrix / 0.5 * 1e3) +
-                                                  load / row.output * prefill});
+    out.push_back(
+        {prefill * std::sqrt(load),
+         std::max(bytes,
+                  (w.step_flops / r.matrix + w.step_attention_flops / r.attention) / 0.5 * 1e3) +
+             load / row.output * prefill});
   }
   return out;
 }
@@ -174,6 +206,8 @@ void compare(const char* title, const std::vector<ServingRow>& rows, Key key, bo
     for (auto& part : ours)
       print_row(part.part.c_str(), {part}, false);
   print_row("this model", ours, true);
+  if (parts)
+    print_row("after one load test", judge(rows, key, after_one_test), true);
   print_row("naive roofline", judge(rows, key, naive), false);
   print_row("ten coefficients", judge(rows, key, ten_coefficients), false);
   std::fflush(stdout);

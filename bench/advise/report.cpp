@@ -8,6 +8,7 @@
 #include "advise/recommend.h"
 #include "bench/advise/ibm.h"
 #include "bench/advise/latency.h"
+#include "bench/advise/mlperf.h"
 #include "bench/advise/portfolio.h"
 #include "bench/advise/questions.h"
 
@@ -43,12 +44,15 @@ void report_speed() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::string data = "../shared/data", only;
+  std::string data = "../shared/data", facts = "bench/advise/mlperf_v5.1.csv", only;
   for (int i = 1; i + 1 < argc; ++i) {
     if (!std::strcmp(argv[i], "--data"))
       data = argv[i + 1];
+    if (!std::strcmp(argv[i], "--mlperf"))
+      facts = argv[i + 1];
     if (!std::strcmp(argv[i], "--only"))
-      only = argv[i + 1];  // speed, questions, portfolio, pilot, latency, models or gpus
+      only =
+          argv[i + 1];  // speed, questions, mlperf, steady, portfolio, pilot, latency, models, gpus
   }
   auto wanted = [&](const char* part) {
     return only.empty() || only == part;
@@ -57,6 +61,10 @@ int main(int argc, char** argv) {
     report_speed();
   if (wanted("questions"))
     report_questions();
+  if (wanted("mlperf"))
+    report_mlperf(facts);
+  if (wanted("steady"))
+    report_steady(data + "/advisor/trtllm/perf_overview.csv");
   if (wanted("portfolio"))
     report_portfolio(data);
   if (wanted("pilot"))

@@ -1429,6 +1429,9 @@ _billow() {
         --output) return ;;
         --ttft) return ;;
         --tps) return ;;
+        --percentile) COMPREPLY=($(compgen -W "mean p50 p95 p99" -- "$cur")); return ;;
+        --input-p95) return ;;
+        --output-p95) return ;;
         --users) return ;;
         --rps) return ;;
         --trace) COMPREPLY=($(compgen -f -- "$cur")); return ;;
@@ -1446,7 +1449,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--model -m --models --precision --engine --engine-version --kv-cache --cached-share --draft-tokens --accepted --adapters --adapter-rank --context --input --output --ttft --tps --users --rps --trace --providers --regions --gpu --any --spot --mine --train --tuning --sequence --micro-batch --tokens --deadline --checkpoint-time --interruptions --batch --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--model -m --models --precision --engine --engine-version --kv-cache --cached-share --draft-tokens --accepted --adapters --adapter-rank --context --input --output --ttft --tps --percentile --input-p95 --output-p95 --users --rps --trace --providers --regions --gpu --any --spot --mine --train --tuning --sequence --micro-batch --tokens --deadline --checkpoint-time --interruptions --batch --json --head --data --help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -f -- "$cur")); return ;;
     "prices")
       case $prev in

@@ -35,6 +35,17 @@ Json memory_json(const Memory& m) {
                        {"sequences_max", m.sequences_max}});
 }
 
+Json tails_json(const Tails& t) {
+  auto one = [](const Percentiles& p) {
+    return Json::object(
+        {{"p50", rounded(p.p50)}, {"p95", rounded(p.p95)}, {"p99", rounded(p.p99)}});
+  };
+  return Json::object({{"ttft_ms", one(t.ttft_ms)},
+                       {"tpot_ms", one(t.tpot_ms)},
+                       {"concurrency", rounded(t.concurrency)},
+                       {"keeps_up", t.keeps_up}});
+}
+
 Json candidate_json(const Candidate& c) {
   Json j = Json::object({{"gpu", c.gpu->name},
                          {"precision", precision_name(c.precision)},
@@ -55,6 +66,8 @@ Json candidate_json(const Candidate& c) {
                          {"usd_per_million_output_tokens", or_unknown(c.usd_per_million)}});
   set_estimate(j, "ttft_ms", c.latency.ttft_ms);
   set_estimate(j, "tpot_ms", c.latency.tpot_ms);
+  if (c.tails)
+    j.set("percentiles", tails_json(*c.tails));
   if (!c.slice.empty())
     j.set("slice", c.slice);
   if (c.worth_month > 0)
@@ -147,6 +160,18 @@ std::string latency_text(const Candidate& c) {
       kind_name(c.latency.kind), c.latency.basis);
 }
 
+// The tail of the load: queueing and lengths replayed.
+std::string tails_text(const Tails& t, const Request& request) {
+  std::string out = fmt::format(
+      "p50 / p95 / p99: first token {:.0f} / {:.0f} / {:.0f} ms, per token {:.1f} / {:.1f} / "
+      "{:.1f} "
+      "ms",
+      t.ttft_ms.p50, t.ttft_ms.p95, t.ttft_ms.p99, t.tpot_ms.p50, t.tpot_ms.p95, t.tpot_ms.p99);
+  out += request.lengths.empty() ? "; requests at random, lengths log-normal"
+                                 : "; requests at random, lengths of the trace";
+  return t.keeps_up ? out : out + "; THE QUEUE GROWS: this load exceeds the replicas";
+}
+
 // The command that serves the model as advised.
 std::string launch_text(const Candidate& c, const Request& request) {
   const double context = request.context > 0 ? request.context : request.input + request.output;
@@ -226,6 +251,7 @@ Json advice_json(const Request& request, const Advice& advice) {
     out.set("rps", rounded(request.rps, 4));
   if (request.users > 0)
     out.set("users", request.users);
+  out.set("percentile", percentile_name(request.percentile));
   if (advice.best) {
     set_estimate(out, "ttft_ms", advice.best->latency.ttft_ms);
     set_estimate(out, "tpot_ms", advice.best->latency.tpot_ms);
@@ -256,11 +282,13 @@ Json advice_json(const Request& request, const Advice& advice) {
 
 namespace {
 
-std::string why_text(const Candidate& b) {
+std::string why_text(const Candidate& b, const Request& request) {
   std::string out = fmt::format(
       "  {} replica{} of {}, each with {:.0f} concurrent sequences at this load\n", b.replicas,
       b.replicas == 1 ? "" : "s", parallelism_name(b.parallelism), b.concurrency);
   out += "  " + latency_text(b) + "\n";
+  if (b.tails)
+    out += "  " + tails_text(*b.tails, request) + "\n";
   out += fmt::format("  up to {:.2f} requests/s, {:.0f} tokens/s; limited by {}\n",
                      b.rps_replica * b.replicas, b.tokens_per_s_replica * b.replicas, b.binding);
   if (b.offer && b.offer->instance) {
@@ -300,7 +328,12 @@ std::string level_text(const Request& request) {
   if (request.tokens_per_s_min)
     asked += fmt::format("{}at least {:g} tokens/s per user", asked.empty() ? "" : ", ",
                          *request.tokens_per_s_min);
-  return asked.empty() ? asked : "  service level: " + asked + " on average\n";
+  if (asked.empty())
+    return asked;
+  const auto whom = request.percentile == Percentile::mean
+                        ? std::string("on average")
+                        : fmt::format("at {}", percentile_name(request.percentile));
+  return fmt::format("  service level: {} {}\n", asked, whom);
 }
 
 }  // namespace
@@ -327,7 +360,7 @@ std::string advice_text(const Request& request, const Advice& advice) {
                        request.input, request.output);
   out += level_text(request);
   auto& b = *advice.best;
-  out += why_text(b);
+  out += why_text(b, request);
   if (advice.runner_up)
     out += "runner-up: " + answer_text(*advice.runner_up, request);
   if (advice.third)

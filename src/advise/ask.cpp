@@ -14,7 +14,8 @@ constexpr const char* fields[] = {
     "model", "config", "precision", "context", "input", "output", "ttft_ms", "tps", "users", "rps",
     "engine", "engine_version", "providers", "regions", "gpu", "any", "spot", "mine", "train",
     "tuning", "sequence", "micro_batch", "tokens", "checkpoint_s", "interruptions_h", "deadline_h",
-    "kv_cache", "cached_share", "draft_tokens", "accepted", "adapters", "adapter_rank",
+    "percentile", "input_p95", "output_p95", "kv_cache", "cached_share", "draft_tokens", "accepted",
+    "adapters", "adapter_rank",
     // other names for precision, input, output, rps and (as its inverse) tps
     "weights", "input_tokens", "output_tokens", "requests_per_s", "tpot_ms"};
 
@@ -165,6 +166,13 @@ Result<Request> serving_request(const Json& q, const AskContext& context) {
     r.ttft_ms_max = BILLOW_TRY(number(q, "ttft_ms", 0, 0.1, 1e7));
   if (!q["tps"].is_null())
     r.tokens_per_s_min = BILLOW_TRY(number(q, "tps", 0, 0.01, 1e5));
+  r.percentile = BILLOW_TRY(parse_percentile(q["percentile"].str_or("mean")));
+  if (!q["input_p95"].is_null())
+    r.variation.input =
+        variation_of(r.input, BILLOW_TRY(number(q, "input_p95", r.input, r.input, 1e7)));
+  if (!q["output_p95"].is_null())
+    r.variation.output =
+        variation_of(r.output, BILLOW_TRY(number(q, "output_p95", r.output, r.output, 1e7)));
   if (q["kv_cache"].is_string())
     r.model.kv_native = BILLOW_TRY(parse_precision(q["kv_cache"].str_or("")));
   r.extras.cached_share = BILLOW_TRY(number(q, "cached_share", 0, 0, 0.99));

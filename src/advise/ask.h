@@ -12,8 +12,9 @@ struct AskContext {
   WallTime now;
 };
 // {"model": "7B"} or {"config": {…a config.json…}}, with precision, context, input, output,
-// ttft_ms, tps, users, rps, engine, engine_version, providers, regions, spot, mine; or "train":
-// true with tuning, sequence, micro_batch, tokens. Unknown fields are refused by name.
+// ttft_ms, tps, percentile, input_p95, output_p95, users, rps, engine, engine_version, providers,
+// regions, spot, mine; or "train": true with tuning, sequence, micro_batch, tokens. Unknown fields
+// are refused by name.
 Result<Json> answer(const Json& question, const AskContext& context);
 
 }  // namespace billow::advise

@@ -83,15 +83,16 @@ constexpr unsigned prefill_terms = 1u << 7 | 1u << 8;  // of tpot_term_names()
 // fits better and predicts worse, as leaving models and GPUs out shows. How a model attends and
 // whether it is a mixture decide which kernels run, so these vary more.
 struct Spreads {
-  double all, engine, gpu, architecture, precision, mix, attention, mode, family, schedule, ranks,
-      family_gpu_engine, group, config;
+  double all, engine, gpu, architecture, precision, mix, engine_mix, attention, mode, family,
+      schedule, ranks, family_gpu_engine, group, config;
 };
-constexpr Spreads tpot_spreads{.all = 0.1,
+constexpr Spreads tpot_spreads{.all = 0.074,
                                .engine = 0.06,
-                               .gpu = 0.05,
+                               .gpu = 0.067,
                                .architecture = 0.03,
-                               .precision = 0.06,
+                               .precision = 0.044,
                                .mix = 0.15,
+                               .engine_mix = 0.1,
                                .attention = 0.2,
                                .mode = 0.11,
                                .family = 0.1,
@@ -99,7 +100,7 @@ constexpr Spreads tpot_spreads{.all = 0.1,
                                .ranks = 0.04,
                                .family_gpu_engine = 0.06,
                                .group = 0.06,
-                               .config = 0.05};
+                               .config = 0.067};
 // First tokens depend on queueing, which differs greatly between engines.
 constexpr Spreads ttft_spreads{.all = 1.05,
                                .engine = 0.264,
@@ -107,6 +108,7 @@ constexpr Spreads ttft_spreads{.all = 1.05,
                                .architecture = 0.066,
                                .precision = 0.176,
                                .mix = 0.176,
+                               .engine_mix = 0.1,
                                .attention = 0.22,
                                .mode = 0.242,
                                .family = 0.286,
@@ -126,6 +128,7 @@ std::vector<Effect> term_effects(const Keys& k, const Spreads& s, unsigned sched
           {"architecture=" + k.architecture, s.architecture},
           {"precision=" + k.precision, s.precision},
           {"mix=" + k.mix, s.mix},
+          {"engine-mix=" + k.engine + "/" + k.mix, s.engine_mix},
           {"attention=" + k.attention, s.attention},
           {"mode=" + k.mode, s.mode},
           {"family=" + k.family, s.family},
@@ -146,7 +149,8 @@ std::vector<Effect> whole_effects(const Keys& k) {
           {"family=" + k.family, 0.2},
           {"family-gpu-engine=" + k.family + "/" + k.gpu + "/" + k.engine, 0.15},
           {"group=" + k.group, 0.15},
-          {"config=" + k.group + "/" + k.ranks, 0.083},
+          {"config=" + k.group + "/" + k.ranks, 0.061},
+          {"kernels=" + k.engine + "/" + k.architecture + "/" + k.precision + "/" + k.mix, 0.05},
           {"version=" + k.version, 0.1},
           {"group-version=" + k.group + "/" + k.version, 0.165}};
 }
@@ -412,6 +416,15 @@ Calibration::Quick Calibration::quick(const Prepared& p, const ServingRow& row) 
                    EfficiencyModel::predict(p.ttft, terms.ttft) * std::exp(local.log_ttft)),
           std::max(least.tpot_ms,
                    EfficiencyModel::predict(p.tpot, terms.tpot) * std::exp(local.log_tpot))};
+}
+
+double Calibration::decode_ms(const Prepared& p, const ServingRow& row) {
+  auto terms = terms_of(row).tpot;
+  for (std::size_t j = 0; j < terms.size(); ++j)
+    if (prefill_terms >> j & 1)
+      terms[j] = 0;
+  return std::max(roofline_of(row).tpot_ms, EfficiencyModel::predict(p.tpot, terms) *
+                                                std::exp(local_correction(p.local, row).log_tpot));
 }
 
 Result<Prediction> Calibration::predict(const ServingRow& row) const {

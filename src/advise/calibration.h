@@ -69,6 +69,8 @@ class Calibration {
     double ttft_ms, tpot_ms;
   };
   static Quick quick(const Prepared& prepared, const ServingRow& row);
+  // One step of `row.concurrency` sequences without the prompts of others.
+  static double decode_ms(const Prepared& prepared, const ServingRow& row);
 
   // Factors from a prediction to what nine of ten measurements stay below; `wider` scales them in
   // the logarithm.

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "advise/pricing.h"
+
 namespace billow::advise {
 namespace {
 
@@ -73,6 +75,55 @@ std::vector<Check> field_rules(const Request& request, const Advice& advice) {
                  "commit to the GPUs that run around the clock; use on-demand for the rest (see "
                  "billow plan)"});
   return out;
+}
+
+bool acceptable(const Candidate& c, const Request& request) {
+  return !request.precisions.empty() || c.native || weight_bytes(c.precision) >= 1;
+}
+
+void explain_changes(Advice& advice, const Request& request) {
+  auto& b = *advice.best;
+  double cost = rank_cost(b, request);
+  for (auto& c : advice.ranked) {
+    if (!acceptable(c, request) && c.offer && rank_cost(c, request) < cost * 0.95) {
+      advice.would_change.push_back(fmt::format(
+          "accepting {}: {} at ${:.0f} per month instead of ${:.0f} (check the quality)",
+          precision_name(c.precision), c.gpu->name, rank_cost(c, request), cost));
+      break;
+    }
+  }
+  if (b.offer && b.offer->spot_month && b.offer->on_demand_month && !request.spot)
+    advice.would_change.push_back(
+        fmt::format("running on spot: ${:.0f} per month, if interruptions are acceptable",
+                    *b.offer->spot_month));
+  if (b.binding == "memory")
+    advice.would_change.push_back(
+        "a shorter context or an FP8 cache: memory limits the load per replica");
+  if (b.binding == "tokens per second")
+    advice.would_change.push_back("a lower --tps: the speed per sequence limits the batch");
+  if (b.binding == "time to first token")
+    advice.would_change.push_back("a longer --ttft: prefill limits the batch");
+  if (!b.sure && (request.ttft_ms_max || request.tokens_per_s_min))
+    advice.would_change.push_back(
+        "a measurement: the upper bound of the prediction misses the service level; check it with "
+        "`billow loadtest`");
+  for (auto& c : advice.ranked) {
+    double more = rank_cost(c, request) / cost - 1;
+    if (!acceptable(c, request) || &c == &b || !(more > 0) || more > 0.2 ||
+        c.chance < b.chance + 0.15)
+      continue;
+    advice.would_change.push_back(
+        fmt::format("more certainty: {}{}{} costs {:.0f} % more and meets the service level with a "
+                    "probability of {:.0f} % instead of {:.0f} %",
+                    c.gpu->name, c.slice.empty() || c.slice == "whole" ? "" : " as ",
+                    c.slice == "whole" ? "" : c.slice, 100 * more, 100 * c.chance, 100 * b.chance));
+    break;
+  }
+  if (b.offer && b.offer->price_age_days && *b.offer->price_age_days > 30)
+    advice.would_change.push_back(
+        fmt::format("newer prices: this one is {} days old (billow cloud prices, or billow prices "
+                    "update)",
+                    *b.offer->price_age_days));
 }
 
 }  // namespace billow::advise

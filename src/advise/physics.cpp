@@ -10,7 +10,8 @@ namespace {
 // costs. Chosen so that models and GPUs left out are predicted best (bench/advise/report.cpp); the
 // calibration scales each by a few ten percent.
 constexpr double weights_over = 1.3, experts_over = 1.5, cache_over = 1.35, arithmetic_over = 1.6,
-                 prefill_over = 1.6, attention_over = 2.5, prefill_weights_over = 1.4;
+                 prefill_over = 1.6, attention_over = 2.5, prefill_weights_over = 1.04;
+constexpr double decode_attention_over = 1.6;
 constexpr double layer_ms = 0.022, moe_layer_ms = 0.075, indexer_layer_ms = 0.06, link_over = 4,
                  sequence_ms = 0.008, prefill_layer_ms = 0.2;
 // An exchange between ranks of a node takes a few microseconds, and longer with more ranks.
@@ -71,6 +72,9 @@ Rates rates_of(const ServingRow& row) {
   if (p == Precision::int8)
     r.matrix = g.int8_tops.value_or(r.half / 1e12) * 1e12;
   r.matrix = std::max(r.matrix, r.half);  // slower units are not used
+  // Attention runs in the precision of its cache, and never below eight bits.
+  const bool small_cache = row.kv == Precision::fp8 || row.kv == Precision::fp4;
+  r.attention = std::max(r.half, small_cache ? g.fp8_tflops.value_or(0) * 1e12 : 0);
   r.link = std::max(32.0, g.nvlink_gb_s.value_or(0) / 2) * 1e9;
   return r;
 }
@@ -100,7 +104,7 @@ Roofline roofline_of(const ServingRow& row) {
   auto r = rates_of(row);
   auto w = decode_work(row, decode_batch(row));
   double bytes = (w.weight_bytes + w.expert_bytes + w.kv_bytes) / r.bandwidth * 1e3;
-  double operations = w.step_flops / r.matrix * 1e3;
+  double operations = w.step_flops / r.matrix * 1e3 + w.step_attention_flops / r.attention * 1e3;
   double ranks = row.disaggregated && row.prefill_rank_gpus > 0
                      ? row.parallelism.tensor / row.prefill_rank_gpus
                      : 1;
@@ -126,7 +130,8 @@ Terms terms_of(const ServingRow& row) {
          experts = w.expert_bytes / r.bandwidth * 1e3 * experts_over,
          cache = w.kv_bytes / r.bandwidth * 1e3 * cache_over;
   double memory = weights + experts + cache;
-  double arithmetic = w.step_flops / r.matrix * 1e3 * arithmetic_over;
+  double arithmetic = w.step_flops / r.matrix * 1e3 * arithmetic_over +
+                      w.step_attention_flops / r.attention * 1e3 * decode_attention_over;
   auto prefill = prefill_of(w, r);
   // In a shared engine each step also carries the prefills of arriving requests: batch/output of
   // them per step. Pipeline stages work on them side by side. Requests that arrive within one step

@@ -15,7 +15,7 @@ namespace billow::advise {
 
 // The rates at which a row's kernels run at most, in operations and bytes per second.
 struct Rates {
-  double bandwidth = 0, matrix = 0, half = 0, link = 0;
+  double bandwidth = 0, matrix = 0, half = 0, attention = 0, link = 0;
 };
 Rates rates_of(const ServingRow& row);
 

@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "advise/loadtest.h"
+#include "advise/load/loadtest.h"
 #include "advise/pricing.h"
 #include "advise/recommend.h"
 #include "base/text.h"

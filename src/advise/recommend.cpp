@@ -6,12 +6,11 @@
 #include "advise/choice.h"
 #include "advise/field_rules.h"
 #include "advise/pricing.h"
+#include "advise/tails.h"
 #include "base/text.h"
 
 namespace billow::advise {
 namespace {
-
-constexpr double loads[] = {1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512};
 
 bool runs(const GpuSpec& gpu, Precision p, bool native) {
   if (!gpu.is_gpu || !gpu.memory_mib || !gpu.bandwidth_gb_s)
@@ -77,26 +76,6 @@ struct Limits {
   double both() const { return tpot_ms < 1e12 && ttft_ms < 1e12 ? 1.28 : 1; }
 };
 
-// The row for predictions of a candidate, without load yet.
-ServingRow row_of(const Candidate& c,
-                  const Request& request,
-                  const std::shared_ptr<const ModelShape>& shape,
-                  const GpuSpec& gpu) {
-  ServingRow row;
-  row.shape = shape;
-  row.family = family_of(*shape);
-  row.gpu = &gpu;
-  row.engine = request.engine;
-  row.version = request.version.empty() ? version_unsaid : request.version;
-  row.precision = c.precision == Precision::nvfp4 ? "fp4" : precision_name(c.precision);
-  row.kv = engine_kv(row.engine, row.precision, *shape);
-  row.parallelism = c.parallelism;
-  row.input = request.input;
-  row.output = request.output;
-  row.extras = request.extras;
-  return row;
-}
-
 // The heaviest load of one replica that fits and meets the service level; empty if not even one
 // sequence does.
 struct Fit {
@@ -132,14 +111,14 @@ Fit try_place(const Request& request,
     return fit;
   }
   fit.fits = true;
-  ServingRow row = row_of(c, request, shape, *place.gpu);
+  ServingRow row = serving_row_of(c, request, shape, *place.gpu);
   c.memory = memory;
   auto prepared = calibration.prepare(row);
   double slow = 1 / place.bandwidth_share;
   // Upper bounds hold nine times in ten each; to hold together so often, each needs a little more.
   auto margin = with_margin ? calibration.upper(row, limits.both()) : Calibration::Upper{};
   c.binding = "memory";
-  for (double load : loads) {
+  for (double load : replica_loads) {
     if (load > load_max * 1.5 && c.concurrency > 0) {
       c.binding = "load";
       break;
@@ -189,7 +168,7 @@ double operating_point(const Candidate& c,
     return 1;
   auto prepared = calibration.prepare(row);
   double wanted = request.rps / c.replicas;
-  for (double load : loads) {
+  for (double load : replica_loads) {
     if (load >= c.concurrency)
       break;
     row.concurrency = load;
@@ -206,7 +185,7 @@ void finish(Candidate& c,
             const std::shared_ptr<const ModelShape>& shape,
             const Place& place,
             const Limits& limits) {
-  ServingRow row = row_of(c, request, shape, *place.gpu);
+  ServingRow row = serving_row_of(c, request, shape, *place.gpu);
   double slow = 1 / place.bandwidth_share;
   c.concurrency = row.concurrency = operating_point(c, request, calibration, row, slow);
   if (auto p = calibration.predict(row))
@@ -220,20 +199,8 @@ void finish(Candidate& c,
                             place.memory_bytes, memory_options(*shape, request.extras));
   c.tokens_per_s_replica = c.rps_replica * request.output;
   c.sure = c.latency.tpot_ms.high <= limits.tpot_ms && c.latency.ttft_ms.high <= limits.ttft_ms;
-  auto chance = [](const Estimate& e, double limit) {
-    constexpr double eighty = 1.2816;  // standard deviations to each side that hold 80 %
-    if (!(e.value > 0) || limit >= 1e12)
-      return 1.0;
-    double above = std::log(e.high / e.value) / eighty, below = std::log(e.value / e.low) / eighty;
-    return chance_below(std::log(e.value), limit, limit >= e.value ? above : below);
-  };
-  c.chance = chance(c.latency.tpot_ms, limits.tpot_ms) * chance(c.latency.ttft_ms, limits.ttft_ms);
+  c.chance = chance_of(c, {limits.tpot_ms, limits.ttft_ms});
   c.usd_per_million = usd_per_million(c, request);
-}
-
-// Fewer bits than the checkpoint cost quality, so they are chosen only on request.
-bool acceptable(const Candidate& c, const Request& request) {
-  return !request.precisions.empty() || c.native || weight_bytes(c.precision) >= 1;
 }
 
 std::vector<Place> places(const Request& request,
@@ -283,54 +250,12 @@ void fleet_price(Candidate& c, const Place& place, const Catalogue& catalogue) {
   c.offer = std::move(o);
 }
 
-void explain_changes(Advice& advice, const Request& request) {
-  auto& b = *advice.best;
-  double cost = rank_cost(b, request);
-  for (auto& c : advice.ranked) {
-    if (!acceptable(c, request) && c.offer && rank_cost(c, request) < cost * 0.95) {
-      advice.would_change.push_back(fmt::format(
-          "accepting {}: {} at ${:.0f} per month instead of ${:.0f} (check the quality)",
-          precision_name(c.precision), c.gpu->name, rank_cost(c, request), cost));
-      break;
-    }
-  }
-  if (b.offer && b.offer->spot_month && b.offer->on_demand_month && !request.spot)
-    advice.would_change.push_back(
-        fmt::format("running on spot: ${:.0f} per month, if interruptions are acceptable",
-                    *b.offer->spot_month));
-  if (b.binding == "memory")
-    advice.would_change.push_back(
-        "a shorter context or an FP8 cache: memory limits the load per replica");
-  if (b.binding == "tokens per second")
-    advice.would_change.push_back("a lower --tps: the speed per sequence limits the batch");
-  if (b.binding == "time to first token")
-    advice.would_change.push_back("a longer --ttft: prefill limits the batch");
-  if (!b.sure && (request.ttft_ms_max || request.tokens_per_s_min))
-    advice.would_change.push_back(
-        "a measurement: the upper bound of the prediction misses the service level; check it with "
-        "`billow loadtest`");
-  for (auto& c : advice.ranked) {
-    double more = rank_cost(c, request) / cost - 1;
-    if (!acceptable(c, request) || &c == &b || !(more > 0) || more > 0.2 ||
-        c.chance < b.chance + 0.15)
-      continue;
-    advice.would_change.push_back(
-        fmt::format("more certainty: {}{}{} costs {:.0f} % more and meets the service level with a "
-                    "probability of {:.0f} % instead of {:.0f} %",
-                    c.gpu->name, c.slice.empty() || c.slice == "whole" ? "" : " as ",
-                    c.slice == "whole" ? "" : c.slice, 100 * more, 100 * c.chance, 100 * b.chance));
-    break;
-  }
-  if (b.offer && b.offer->price_age_days && *b.offer->price_age_days > 30)
-    advice.would_change.push_back(
-        fmt::format("newer prices: this one is {} days old (billow cloud prices, or billow prices "
-                    "update)",
-                    *b.offer->price_age_days));
-}
-
 // Fresh prices first, then cost. The best is chosen by cost and chance (choice.h); the alternatives
 // are the next on other GPUs.
 void rank(Advice& advice, const Request& request) {
+  advice.best.reset();
+  advice.runner_up.reset();
+  advice.third.reset();
   std::stable_sort(advice.ranked.begin(), advice.ranked.end(), [&](auto& a, auto& b) {
     const bool old_a = stale_price(a), old_b = stale_price(b);
     return old_a != old_b ? old_b : rank_cost(a, request) < rank_cost(b, request);
@@ -369,31 +294,6 @@ void rank(Advice& advice, const Request& request) {
       else if (!advice.third && !same(*c, *advice.runner_up))
         advice.third = *c;
     }
-}
-
-// How latency and price move with the load of one replica of the best answer.
-std::vector<CurvePoint> curve_of(const Candidate& c,
-                                 const Request& request,
-                                 const Calibration& calibration) {
-  std::vector<CurvePoint> curve;
-  if (!c.slice.empty() && c.slice != "whole")
-    return curve;
-  auto shape = std::make_shared<const ModelShape>(at_precision(request.model, c.precision));
-  ServingRow row = row_of(c, request, shape, *c.gpu);
-  auto prepared = calibration.prepare(row);
-  const double cost = rank_cost(c, request);
-  for (double load : loads) {
-    if (load > c.memory.sequences_max)
-      break;
-    row.concurrency = load;
-    auto now = Calibration::quick(prepared, row);
-    CurvePoint p{load, now.ttft_ms, now.tpot_ms, 0, {}};
-    p.rps = load / (now.ttft_ms + request.output * now.tpot_ms) * 1e3;
-    if (cost < 1e12)
-      p.usd_per_million = cost / c.replicas / (p.rps * request.output * hours_month * 3600) * 1e6;
-    curve.push_back(p);
-  }
-  return curve;
 }
 
 Status check_request(const Request& request) {
@@ -438,8 +338,39 @@ class Scan {
         advice_(advice) {}
 
   void run() {
-    for (auto& place : places(request_, catalogue_, offers_))
+    for (auto& place : places(request_, catalogue_, offers_)) {
       look_at(place);
+      scanned_.push_back(place);
+    }
+    if (request_.percentile == Percentile::mean)
+      return;
+    // A tail is replayed only where it matters: the cheapest options are given replicas until they
+    // meet the percentile, which may make others the cheapest.
+    for (int i = 0; i < replays_max; ++i) {
+      rank(advice_, request_);
+      const Candidate* open = nullptr;
+      for (auto* c : {&advice_.best, &advice_.runner_up, &advice_.third})
+        if (!open && *c && !(*c)->tails)
+          open = &**c;
+      if (!open)
+        break;
+      auto at = std::find_if(advice_.ranked.begin(), advice_.ranked.end(), [&](const Candidate& c) {
+        return c.place == open->place && c.precision == open->precision;
+      });
+      if (!widen(*at)) {
+        missed(at->miss, fmt::format("{}: its {} misses the service level", at->gpu->name,
+                                     percentile_name(request_.percentile)));
+        advice_.ranked.erase(at);
+      }
+    }
+    std::erase_if(advice_.ranked, [](const Candidate& c) { return !c.tails; });
+  }
+
+  // For answers whose tail was not asked for.
+  void show_tails(std::optional<Candidate>& c) const {
+    if (c && !c->tails)
+      add_tails(*c, request_, calibration_, shapes_.at(c->precision),
+                1 / scanned_[c->place].bandwidth_share);
   }
 
   // Why nothing was found: if nothing fits, the largest place; otherwise the one that came nearest
@@ -459,6 +390,9 @@ class Scan {
   }
 
  private:
+  // At most this many options are replayed before the cheapest that meets the percentile is found.
+  static constexpr int replays_max = 60;
+
   void look_at(const Place& place) {
     std::string why;
     bool any = false;
@@ -469,6 +403,7 @@ class Scan {
       auto best = best_at(place, precision, shape, why, any);
       if (!best)
         continue;
+      best->place = scanned_.size();
       advice_.ranked.push_back(std::move(*best));
       finish(advice_.ranked.back(), request_, calibration_, shape, place, limits_);
     }
@@ -516,6 +451,30 @@ class Scan {
     return best;
   }
 
+  // More replicas, until the percentile is met with the chance that was asked for; else with what
+  // chance there is. False if not even one sequence per replica meets it.
+  bool widen(Candidate& c) {
+    const Place& place = scanned_[c.place];
+    const TailLimits limits{limits_.tpot_ms, limits_.ttft_ms};
+    const auto& shape = shapes_.at(c.precision);
+    std::optional<Candidate> fair;
+    for (Candidate more = c;; more.replicas = std::max(more.replicas + 1, more.replicas * 5 / 4)) {
+      if (!sized(more, place))
+        break;
+      finish(more, request_, calibration_, shape, place, limits_);
+      add_tails(more, request_, calibration_, shape, 1 / place.bandwidth_share);
+      c.miss = miss_of(more, request_.percentile, limits);
+      more.chance = chance_of(more, limits, request_.percentile);
+      if (c.miss <= 1 && (!fair || more.chance > fair->chance + 0.01))
+        fair = more;
+      if (more.chance >= request_.chance_min || alone(more, request_))
+        break;
+    }
+    if (fair)
+      c = std::move(*fair);
+    return fair.has_value();
+  }
+
   void missed(double factor, std::string why) {
     if (factor < unmet_least_) {
       unmet_least_ = factor;
@@ -529,6 +488,11 @@ class Scan {
                     : request_.users > 0 ? request_.users / c.concurrency
                                          : 1;  // 15 % headroom for bursts
     c.replicas = static_cast<int>(std::min(1e6, std::ceil(needed - 1e-9)));
+    return sized(c, place);
+  }
+
+  // The GPUs and the price of its replicas.
+  bool sized(Candidate& c, const Place& place) {
     c.gpus = c.replicas * c.parallelism.gpus();
     if (!place.fleet) {
       price_candidate(c, request_, offers_);
@@ -551,6 +515,7 @@ class Scan {
   const Limits& limits_;
   Advice& advice_;
   std::map<Precision, std::shared_ptr<const ModelShape>> shapes_;
+  std::vector<Place> scanned_;
   double unmet_least_ = 1e300;
   std::string unmet_why_;
   double largest_ = 0;
@@ -579,6 +544,8 @@ Result<Advice> recommend(const Request& request,
   rank(advice, request);
   if (!advice.best)
     return scan.nothing_found();
+  for (auto* c : {&advice.best, &advice.runner_up, &advice.third})
+    scan.show_tails(*c);
   advice.curve = curve_of(*advice.best, request, calibration);
   advice.checks = field_rules(request, advice);
   explain_changes(advice, request);

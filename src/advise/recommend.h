@@ -7,6 +7,7 @@
 #pragma once
 
 #include "advise/calibration.h"
+#include "advise/load/queueing.h"
 
 namespace billow::advise {
 
@@ -25,13 +26,23 @@ struct FleetGpu {
   std::vector<Mig> mig;  // shapes it is or can be cut into
 };
 
+// Which requests a service level is about: the mean of all, or all but the slowest 50, 5 or 1 %.
+enum class Percentile { mean, p50, p95, p99 };
+const char* percentile_name(Percentile p);
+Result<Percentile> parse_percentile(std::string_view text);
+// The variation of log-normal lengths with this mean and 95th percentile.
+double variation_of(double mean, double p95);
+
 struct Request {
   ModelShape model;
   std::vector<Precision> precisions;  // empty: the checkpoint's own and what the GPU runs well
   double context = 0;                 // longest sequence; 0: input + output
   double input = 1024, output = 256;
   std::optional<double> ttft_ms_max, tokens_per_s_min;
-  double rps = 0, users = 0;  // one of them; both 0: one user
+  Percentile percentile = Percentile::mean;
+  LengthSpread variation;        // of the lengths around input and output
+  std::vector<Arrival> lengths;  // of a trace, instead
+  double rps = 0, users = 0;     // one of them; both 0: one user
   std::string engine = "vllm", version;
   ServingExtras extras{};
   OfferFilter offers;
@@ -67,6 +78,9 @@ struct Candidate {
   std::string binding;           // "memory", "ttft", "tokens per second", "throughput"
   bool sure = false;             // the upper bounds meet the service level too
   double chance = 1;             // of meeting the service level, from the errors of the prediction
+  std::optional<Tails> tails;    // at that load
+  double miss = 0;               // by which factor the percentile missed the service level
+  std::size_t place = 0;         // where it was found, for the scan
   std::optional<double> usd_per_million;  // output tokens at the requested load
   double worth_month = 0;  // own hardware: what it would cost to rent; 0: unknown or rented
 };

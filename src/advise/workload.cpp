@@ -16,6 +16,15 @@ double distinct_experts(double experts, double per_token, double tokens) {
   return experts * odds / (1 + odds);
 }
 
+// To how many ranks a token goes whose experts are spread over all.
+double ranks_reached(const ModelShape& shape, double ranks) {
+  double most = 0;
+  for (auto& layer : shape.layers)
+    if (layer.experts > 0)
+      most = std::max<double>(most, layer.experts_per_token);
+  return most > 0 ? ranks * (1 - std::pow(1 - 1 / ranks, most)) : 1;
+}
+
 // Operations of one token's attention over `context` tokens, in all layers.
 double attention_flops(const ModelShape& shape, double context) {
   double sum = 0;
@@ -150,7 +159,8 @@ Work work_of(const ModelShape& shape, Precision kv, const Parallelism& p, const 
         }
   w.kv_bytes = w.tokens_rank * kv_read_bytes(shape, kv, context, static_cast<int>(attention_ranks));
   double active = shape.active_parameters();
-  w.step_flops = (2 * active * computed + attention_flops(shape, context) * computed) / ranks;
+  w.step_flops = 2 * active * computed / ranks;
+  w.step_attention_flops = attention_flops(shape, context) * computed / ranks;
   double attention_layers = shape.attention_layers(), mlp_layers = 0;
   for (auto& layer : shape.layers)
     for (auto& tensor : layer.tensors)
@@ -161,6 +171,10 @@ Work work_of(const ModelShape& shape, Precision kv, const Parallelism& p, const 
   w.exchanges = (ranks > 1 ? (attention_ranks > 1 ? attention_layers : 0) + mlp_layers : 0) +
                 std::max(1, p.pipeline) - 1;
   w.exchange_bytes = w.exchanges * w.tokens_rank * (1 + extras.draft_tokens) * shape.hidden * 2;
+  // Ranks that attend to different sequences send each token to the ranks of its experts, and get
+  // the sum back from each.
+  if (data > 1 && ranks > 1)
+    w.exchange_bytes *= ranks_reached(shape, ranks);
   // Tokens found in the prefix cache are not computed, but the others attend to them.
   double cached = std::clamp(extras.cached_share, 0.0, 1.0);
   w.prefill_flops = 2 * (active - shape.head_parameters) * traffic.input * (1 - cached) / ranks;

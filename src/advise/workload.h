@@ -33,13 +33,14 @@ struct Work {  // per GPU unless said
   // One decode step.
   double weight_bytes =
       0;  // read once a step, whatever the batch: attention, dense MLPs, shared experts, the head
-  double draft_bytes = 0;     // of the draft head, for all tokens that it proposes
-  double expert_bytes = 0;    // of the distinct experts that the batch activates
-  double kv_bytes = 0;        // cache read for all sequences of this rank
-  double step_flops = 0;      // two per active parameter and token, and attention over the cache
-  double exchange_bytes = 0;  // activations exchanged between ranks in a step
-  double exchanges = 0;       // how many such exchanges
-  double tokens_rank = 0;     // sequences per attention rank
+  double draft_bytes = 0;           // of the draft head, for all tokens that it proposes
+  double expert_bytes = 0;          // of the distinct experts that the batch activates
+  double kv_bytes = 0;              // cache read for all sequences of this rank
+  double step_flops = 0;            // two per active parameter and token
+  double step_attention_flops = 0;  // over the cache
+  double exchange_bytes = 0;        // activations exchanged between ranks in a step
+  double exchanges = 0;             // how many such exchanges
+  double tokens_rank = 0;           // sequences per attention rank
   // The prefill of one request.
   double prefill_flops = 0;  // of one request over all ranks, divided by the ranks
   double prefill_attention_flops = 0;

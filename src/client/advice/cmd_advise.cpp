@@ -3,9 +3,10 @@
 #include <fmt/format.h>
 
 #include <limits>
+#include <tuple>
 
 #include "advise/imported_prices.h"
-#include "advise/loadtest.h"
+#include "advise/load/loadtest.h"
 #include "advise/measurements.h"
 #include "advise/recommend.h"
 #include "base/file.h"
@@ -43,6 +44,11 @@ constexpr OptionSpec load_options[] = {
     {"output", 0, "N", "tokens per answer (default 256)"},
     {"ttft", 0, "T", "longest acceptable time to the first token, e.g. 500ms"},
     {"tps", 0, "N", "lowest acceptable tokens per second per user"},
+    {"percentile", 0, "P",
+     "requests that must meet --ttft and --tps: mean (default), p50, p95 or p99", false,
+     Completes::choice, "mean,p50,p95,p99"},
+    {"input-p95", 0, "N", "95th percentile of the input tokens (default: as in conversations)"},
+    {"output-p95", 0, "N", "95th percentile of the output tokens (default: as in conversations)"},
     {"users", 0, "N", "concurrent users"},
     {"rps", 0, "N", "requests per second"},
     {"trace", 0, "CSV",
@@ -73,6 +79,26 @@ constexpr OptionSpec prediction_options[] = {
      Completes::file},
 };
 
+Status read_tail(const Parsed& parsed, advise::Request& r) {
+  r.percentile = BILLOW_TRY(advise::parse_percentile(parsed.get("percentile", "mean")));
+  if (r.percentile != advise::Percentile::mean && !r.ttft_ms_max && !r.tokens_per_s_min)
+    return fail(Code::invalid, "--percentile needs a service level",
+                "add --ttft 500ms, --tps 20 or both");
+  for (auto [option, mean, variation] : {std::tuple{"input-p95", r.input, &r.variation.input},
+                                         std::tuple{"output-p95", r.output, &r.variation.output}}) {
+    if (!parsed.has(option))
+      continue;
+    if (parsed.has("trace"))
+      return fail(Code::invalid, fmt::format("--trace has its own lengths: omit --{}", option));
+    const double p95 = BILLOW_TRY(number_option(parsed, option, mean, 1, 1e7));
+    if (p95 < mean)
+      return fail(Code::invalid,
+                  fmt::format("--{} {:g} is below the mean of {:g}", option, p95, mean));
+    *variation = advise::variation_of(mean, p95);
+  }
+  return {};
+}
+
 Status read_load(const Parsed& parsed, advise::Request& r) {
   r.input = BILLOW_TRY(number_option(parsed, "input", 1024, 1, 1e7));
   r.output = BILLOW_TRY(number_option(parsed, "output", 256, 1, 1e7));
@@ -89,12 +115,13 @@ Status read_load(const Parsed& parsed, advise::Request& r) {
     r.rps = load.rps;
     r.input = load.input;
     r.output = load.output;
+    r.lengths = *arrivals;
   }
   r.context = BILLOW_TRY(number_option(parsed, "context", 0, 1, 1e8));
   r.ttft_ms_max = BILLOW_TRY(milliseconds_option(parsed, "ttft"));
   if (parsed.has("tps"))
     r.tokens_per_s_min = BILLOW_TRY(number_option(parsed, "tps", 0, 0.01, 1e5));
-  return {};
+  return read_tail(parsed, r);
 }
 
 Status read_extras(const Parsed& parsed, advise::Request& r) {

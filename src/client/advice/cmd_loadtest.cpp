@@ -1,6 +1,7 @@
 // loadtest: sends a load to an HTTP endpoint that streams tokens and compares the answers with the
-// service level. Requests are sent on schedule from one loop; the arithmetic is in advise/loadtest.
-// Results for a known model on a known GPU recalibrate `advise` for this installation.
+// service level. Requests are sent on schedule from one loop; the arithmetic is in
+// advise/load/loadtest. Results for a known model on a known GPU recalibrate `advise` for this
+// installation.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -13,7 +14,7 @@
 
 #include "advise/calibration.h"
 #include "advise/imported_prices.h"
-#include "advise/loadtest.h"
+#include "advise/load/loadtest.h"
 #include "advise/measurements.h"
 #include "base/crypto.h"
 #include "base/file.h"

@@ -1,5 +1,5 @@
 // Load tests: arrivals, streamed answers as times, and what is said against a service level.
-#include "advise/loadtest.h"
+#include "advise/load/loadtest.h"
 
 #include <gtest/gtest.h>
 

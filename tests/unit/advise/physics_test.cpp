@@ -85,6 +85,36 @@ TEST(Physics, NothingIsFasterThanTheRooflineInTenThousandCases) {
   EXPECT_GE(cases, 10000);
 }
 
+TEST(Physics, AttentionRunsInThePrecisionOfItsCache) {
+  auto row = served_row(*model_of_size("70B"), "B200", Precision::nvfp4);
+  row.precision = "fp4";
+  const auto& b200 = *row.gpu;
+  row.kv = Precision::bf16;
+  EXPECT_EQ(rates_of(row).matrix, *b200.fp4_tflops * 1e12);
+  EXPECT_EQ(rates_of(row).attention, *b200.bf16_tflops * 1e12);
+  row.kv = Precision::fp8;
+  EXPECT_EQ(rates_of(row).attention, *b200.fp8_tflops * 1e12);
+  // Long contexts are bound by it: the roofline counts it too.
+  row.kv = Precision::bf16;
+  row.input = 100000;
+  row.concurrency = 4;
+  const auto w = work_of(*row.shape, row.kv, row.parallelism, {4, row.input, row.output});
+  EXPECT_GE(roofline_of(row).tpot_ms, w.step_attention_flops / (*b200.bf16_tflops * 1e12) * 1e3);
+}
+
+TEST(Physics, DataParallelAttentionExchangesWithTheRanksOfItsExperts) {
+  const auto model = *read_model_config(mixture, {}, "mixture");
+  const Traffic traffic{.concurrency = 64, .input = 100, .output = 100};
+  auto bytes = [&](const Parallelism& p) {
+    return work_of(model, Precision::bf16, p, traffic).exchange_bytes /
+           work_of(model, Precision::bf16, p, traffic).exchanges;
+  };
+  // A token of 4096 values in two bytes, on each of eight ranks eight tokens: two of eight experts
+  // are on 8 · (1 - (7/8)²) = 1.875 ranks.
+  EXPECT_NEAR(bytes({.tensor = 8, .attention_data = 8, .expert = 8}), 8 * 8192 * 1.875, 1);
+  EXPECT_NEAR(bytes({.tensor = 8, .expert = 8}), 64 * 8192, 1);
+}
+
 TEST(Physics, MemoryLimitsTheBatchAndStagesDoNotDivideATokensTime) {
   auto row = served_row(*model_of_size("70B"), "H100", Precision::fp8);
   row.parallelism = {.tensor = 4};

@@ -76,6 +76,7 @@ struct ServiceLevel {
 struct Percentiles {
   double p50 = 0, p95 = 0, p99 = 0, mean = 0;
 };
+Percentiles percentiles(std::vector<double> values);
 
 struct LoadReport {
   int requests = 0, answered = 0, failed = 0, streamed = 0;

@@ -1,4 +1,4 @@
-#include "advise/loadtest.h"
+#include "advise/load/loadtest.h"
 
 #include <algorithm>
 #include <chrono>
@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <map>
 
+#include "advise/load/draws.h"
 #include "advise/serving_row.h"
 #include "base/text.h"
 
@@ -13,19 +14,6 @@ namespace billow::advise {
 namespace {
 
 constexpr std::size_t arrivals_max = 1'000'000, answer_bytes_kept_max = 4 << 20;
-
-// SplitMix64: small, and the same everywhere.
-struct Random {
-  std::uint64_t state;
-  std::uint64_t next() {
-    state += 0x9e3779b97f4a7c15ull;
-    std::uint64_t z = state;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-    return z ^ (z >> 31);
-  }
-  double unit() { return (static_cast<double>(next() >> 11) + 0.5) / 9007199254740992.0; }
-};
 
 std::string field(const CsvRow& row, std::initializer_list<const char*> names) {
   for (auto name : names)
@@ -41,14 +29,6 @@ double at(std::vector<double>& sorted, double q) {
   auto i = static_cast<std::size_t>(std::ceil(q * static_cast<double>(sorted.size())));
   return sorted[std::clamp<std::size_t>(i, 1, sorted.size()) - 1];
 }
-Percentiles percentiles(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  Percentiles p{at(values, 0.5), at(values, 0.95), at(values, 0.99), 0};
-  for (double v : values)
-    p.mean += v / static_cast<double>(values.size());
-  return p;
-}
-
 Json percentiles_json(const Percentiles& p) {
   return Json::object({{"p50", p.p50}, {"p95", p.p95}, {"p99", p.p99}, {"mean", p.mean}});
 }
@@ -67,6 +47,14 @@ Result<double> tokens_in(const std::string& cell, int line) {
 }
 
 }  // namespace
+
+Percentiles percentiles(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  Percentiles p{at(values, 0.5), at(values, 0.95), at(values, 0.99), 0};
+  for (double v : values)
+    p.mean += v / static_cast<double>(values.size());
+  return p;
+}
 
 std::optional<double> trace_time_s(const std::string& text) {
   int y = 0, mo = 0, d = 0, h = 0, mi = 0;
@@ -103,7 +91,7 @@ TraceLoad load_of(const std::vector<Arrival>& arrivals) {
 std::vector<Arrival> random_arrivals(
     double rps, double seconds, int input, int output, std::uint64_t seed) {
   std::vector<Arrival> out;
-  Random random{seed};
+  Draws random{seed};
   for (double t = 0; out.size() < arrivals_max;) {
     t += -std::log(random.unit()) / rps;
     if (t >= seconds)
@@ -392,7 +380,7 @@ std::string prompt_of(int tokens, std::uint64_t seed) {
       "life",    "child",   "world",    "school", "state", "family", "student", "group",
       "country", "problem", "hand",     "part",   "place", "case",   "week",    "company",
       "system",  "program", "question", "work",   "night", "point",  "home",    "water"};
-  Random random{seed};
+  Draws random{seed};
   std::string out;
   for (int i = 0; i < tokens; ++i) {
     if (i)
