@@ -82,6 +82,7 @@ export const options: Option[] = [
   option(around, 'surroundings.image', 'image', 'text'),
   option(around, 'surroundings.environment', 'env', 'text'),
   option(around, 'surroundings.network', 'network', 'choice'),
+  option(around, 'surroundings.allow', 'allow', 'list'),
   option(around, 'surroundings.isolation', 'isolation', 'choice'),
   option(around, 'surroundings.seccomp', 'seccomp', 'choice'),
   option(around, 'surroundings.processes_max', 'max-processes', 'number'),
