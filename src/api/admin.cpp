@@ -69,6 +69,8 @@ struct SetProjectBody {
   std::optional<std::vector<std::string>> regions, pools;
   std::optional<bool> admins_enter;
   std::optional<Isolation> isolation;
+  std::optional<ContainerNetwork> network;
+  std::optional<std::vector<std::string>> allow;
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("weight", s.weight);
@@ -82,6 +84,8 @@ struct SetProjectBody {
     v("pools", s.pools);
     v("admins_enter", s.admins_enter);
     v("isolation", s.isolation);
+    v("network", s.network);
+    v("allow", s.allow);
   }
 };
 struct MemberBody {
@@ -204,6 +208,13 @@ void remove_node(CallPtr call) {
     answer_ok(call, RemoveNode{node->id});
 }
 
+Json names_json(const std::vector<std::string>& names) {
+  Json out = Json::array();
+  for (const std::string& name : names)
+    out.push(name);
+  return out;
+}
+
 void projects(CallPtr call) {
   Json list = Json::array();
   for (const auto& [id, project] : call->host.state().projects) {
@@ -217,6 +228,8 @@ void projects(CallPtr call) {
                                   {"weight", project.weight},
                                   {"admins_enter", project.admins_enter},
                                   {"isolation", enum_name(project.isolation)},
+                                  {"network", enum_name(project.network)},
+                                  {"allow", names_json(project.allow)},
                                   {"members", std::move(members)}});
     view::add_quota(document, call->host.state(), project, call->host.now());
     list.push(std::move(document));
@@ -242,13 +255,17 @@ void set_project(CallPtr call) {
                      .regions = body->regions,
                      .pools = body->pools,
                      .admins_enter = body->admins_enter,
-                     .isolation = body->isolation};
+                     .isolation = body->isolation,
+                     .network = body->network,
+                     .allow = body->allow};
   call->execute(std::move(command), 200, [call](const std::vector<Event>&) {
     const Project* project = call->host.state().project_by_name(call->parts[0]);
     Json document = Json::object({{"name", project->name},
                                   {"weight", project->weight},
                                   {"admins_enter", project->admins_enter},
-                                  {"isolation", enum_name(project->isolation)}});
+                                  {"isolation", enum_name(project->isolation)},
+                                  {"network", enum_name(project->network)},
+                                  {"allow", names_json(project->allow)}});
     view::add_quota(document, call->host.state(), *project, call->host.now());
     return document;
   });

@@ -98,6 +98,11 @@ inline constexpr std::uint32_t procs_per_node_max = 256;
 // data loaders need, and far fewer than a fork bomb needs to bring a machine down. At most an
 // eighth of what the kernel has for the whole node.
 inline constexpr std::int64_t task_processes_max = 4'096;
+inline constexpr std::size_t allowed_blocks_max = 64;  // of addresses, for one job or project
+// Of one job with --network internet; the oldest flow of packets ends for a new one.
+inline constexpr std::size_t uplink_connections_max = 1'024;
+inline constexpr std::size_t uplink_flows_max = 512;
+inline constexpr std::size_t uplink_packet_ports_max = 64;  // different ports packets are sent to
 inline constexpr Duration stop_grace_default = seconds(10);
 inline constexpr Duration stop_grace_max = hours(1);
 inline constexpr std::size_t idempotency_keys_max = 100'000;  // oldest forgotten first

@@ -7,6 +7,7 @@
 #include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -99,6 +100,16 @@ Status enter_empty_network() {
   loopback.ifr_flags = IFF_UP | IFF_RUNNING;
   if (!fd || ::ioctl(fd.get(), SIOCSIFFLAGS, &loopback) != 0)
     return fail_errno("start the container's loopback device", errno);
+  return {};
+}
+
+Status check_network(std::uint64_t inode) {
+  struct stat ours {};
+  if (::stat("/proc/self/ns/net", &ours) != 0)
+    return fail_errno("/proc/self/ns/net", errno);
+  if (ours.st_ino != inode)
+    return fail(Code::internal, "the job is not in the network that was made for it",
+                "install billow and billow-supervise of the same version");
   return {};
 }
 

@@ -21,6 +21,8 @@ Status enter_mount_namespace();
 
 // Enters a new network namespace that has only a loopback device. Call it after the others.
 Status enter_empty_network();
+// An error unless this process is in the network namespace of this inode.
+Status check_network(std::uint64_t inode);
 
 // Makes control groups read-only: every process stays in the group in which it was started, with
 // its limits, and the runtime creates no others. Works on hosts with v1, v2 and both.

@@ -16,6 +16,7 @@ inline constexpr const char* as_user_path = "/run/billow-as-user";
 inline constexpr const char* init_word = "init";        // its argument as the first process
 inline constexpr const char* confine_word = "confine";  // and to refuse system calls
 inline constexpr const char* shared_memory = "/dev/shm";
+inline constexpr const char* hosts_path = "/etc/hosts";
 inline constexpr const char* driver_dir = "/usr/lib/billow-driver";
 
 // A directory or file of the node that is mounted in the container.
@@ -112,6 +113,8 @@ struct Plan {
   bool strict = false;
   // Numbers of system calls that are refused besides the rules.
   std::vector<std::uint32_t> refused_numbers;
+  // The network namespace in which it must already be: its inode. 0: the node's, or no_network.
+  std::uint64_t network = 0;
   bool operator==(const Plan&) const = default;
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
@@ -138,6 +141,7 @@ struct Plan {
     v("confined", s.confined);
     v("strict", s.strict);
     v("refused_numbers", s.refused_numbers);
+    v("network", s.network);
   }
 };
 

@@ -102,11 +102,14 @@ Status check_command(const std::string& root, const Json& process) {
   return fail(Code::not_found, fmt::format("{}: command not found in the image", command));
 }
 
-// The container shares the node's network, so it uses the node's names and addresses too.
+// The container shares the node's network, so it uses the node's names and addresses too, unless
+// the agent gives it other names.
 void add_network_files(Plan& plan) {
-  for (const char* file : {"/etc/resolv.conf", "/etc/hosts", "/etc/hostname"}) {
+  for (const char* file : {"/etc/resolv.conf", hosts_path, "/etc/hostname"}) {
     char resolved[PATH_MAX];
-    if (::realpath(file, resolved))
+    const bool given =
+        std::ranges::any_of(plan.mounts, [&](const Mount& mount) { return mount.target == file; });
+    if (!given && ::realpath(file, resolved))
       plan.mounts.push_back({.source = resolved, .target = file, .read_only = true});
   }
 }
@@ -246,6 +249,12 @@ std::string node_name() {
   return ::gethostname(name, sizeof name - 1) == 0 ? name : "";
 }
 
+Status enter_network(const Plan& plan) {
+  if (plan.no_network)
+    return enter_empty_network();
+  return plan.network != 0 ? check_network(plan.network) : Status{};
+}
+
 Status run_in_image(Plan plan,
                     const std::vector<std::string>& command,
                     const std::vector<std::string>& env) {
@@ -257,8 +266,7 @@ Status run_in_image(Plan plan,
     BILLOW_TRY_VOID(make_node_root(plan, scratch));
   BILLOW_TRY_VOID(complete_mounts(plan));
   BILLOW_TRY_VOID(enter_for_image(plan, scratch));
-  if (plan.no_network)
-    BILLOW_TRY_VOID(enter_empty_network());
+  BILLOW_TRY_VOID(enter_network(plan));
   BILLOW_TRY_VOID(lock_control_groups());
   BILLOW_TRY_VOID(mount_overlay({.directory = plan.layers_dir,
                                  .lower = plan.layers,
@@ -365,8 +373,7 @@ Status run_on_machine(const Plan& plan,
     BILLOW_TRY_VOID(enter_mount_namespace());
   else
     BILLOW_TRY_VOID(enter_namespaces(Identity::as_self));
-  if (plan.no_network)
-    BILLOW_TRY_VOID(enter_empty_network());
+  BILLOW_TRY_VOID(enter_network(plan));
   for (std::size_t i = 0; i < plan.overlays.size(); ++i)
     BILLOW_TRY_VOID(show_tree(plan.overlays[i], scratch, i));
   for (const Mount& m : plan.mounts)

@@ -9,6 +9,7 @@
 #include "agent/isolate/escape_tries.h"
 #include "agent/isolate/network_guard.h"
 #include "agent/isolate/sandbox.h"
+#include "agent/network/job_network.h"
 #include "base/file.h"
 #include "base/text.h"
 #include "client/frame/client.h"
@@ -55,6 +56,7 @@ void check_node(std::vector<Finding>& out) {
   std::vector<std::string> lines = groups.report();
   lines.push_back(agent::describe_device_guard(groups.tracks()));
   lines.push_back(agent::describe_network_guard(groups.tracks()));
+  lines.push_back(agent::describe_job_networks());
   for (const std::string& line : lines) {
     const bool fine = line.find("not available") == std::string::npos;
     out.push_back({fine ? "ok" : "note", line, ""});

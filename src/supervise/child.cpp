@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/sched.h>
+#include <sched.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -146,6 +147,8 @@ void connect_io(const Io& io, int failure) {
 [[noreturn]] void run_child(const Spec& spec, const Io& io, bool born_in_v2, int failure) {
   connect_io(io, failure);
   enter_cgroups(spec, born_in_v2, failure);
+  if (spec.own_network && setns(fd_network, CLONE_NEWNET) != 0)
+    give_up(failure, errno, "enter the job's network");
   if (spec.hide_count > 0 || spec.binds_count > 0) {
     const char* stage = "";
     int error = enter_mount_namespace(spec, &stage);

@@ -84,9 +84,11 @@ int main(int argc, char** argv) {
   if (chdir(argv[1]) != 0)
     return complain(argv[1], errno);
   setsid();
-  close_range(fd_redacted + 1, ~0u, 0);  // the job must not have other descriptors of the agent
+  close_range(fd_network_life + 1, ~0u, 0);  // the job must not have other descriptors of the agent
   if (!mark_lock())
     return complain("another supervisor holds this task, or its lock cannot be written", 0);
+  fcntl(fd_network, F_SETFD, FD_CLOEXEC);
+  fcntl(fd_network_life, F_SETFD, FD_CLOEXEC);
   const int ctl = fcntl(fd_ctl, F_SETFD, FD_CLOEXEC) == 0 ? fd_ctl : -1;
   const char* wrong = map_spec(&spec);
   if (wrong == nullptr)

@@ -40,6 +40,9 @@ inline constexpr char file_exit_part[] =
 // The descriptors a supervisor starts with; all others are closed.
 inline constexpr int fd_ctl = 3;   // one end of a socketpair; may be absent
 inline constexpr int fd_lock = 4;  // the locked `lock` file
+// 5 and 6: secrets.h
+inline constexpr int fd_network = 7;       // the job's network namespace; may be absent
+inline constexpr int fd_network_life = 8;  // kept open: closes with the supervisor; may be absent
 
 inline constexpr std::uint32_t protocol_version = 1;
 
@@ -94,6 +97,7 @@ enum class SpecTag : std::uint16_t {
               // own namespace
   refused_calls = 30,  // u32: CallRules of process/call_filter_linux.h, as bits
   one_stream = 31,     // no bytes: stdout and stderr are one pipe, in the order written
+  own_network = 32,    // no bytes: the job's network namespace comes as fd_network
   meta = 28,           // bytes: the agent's own notes; the supervisor ignores them
 };
 

@@ -166,6 +166,9 @@ const char* read_entry(const Entry& e, Spec* s) {
                                                                  : "spec: bad subscription";
     case SpecTag::meta:
       return nullptr;
+    case SpecTag::own_network:
+      s->own_network = true;
+      return nullptr;
     case SpecTag::no_new_privs:
       s->no_new_privs = true;
       return nullptr;

@@ -43,7 +43,7 @@ struct Spec {
   std::uint32_t cgroups_v1_count;
   const char* cgroup_memory;
   const char* cgroup_freezer_v1;
-  bool user_namespace, no_new_privs;
+  bool user_namespace, no_new_privs, own_network;
   SpecRlimit rlimits[spec_rlimits_max];
   std::uint32_t rlimits_count;
   std::int32_t nice;

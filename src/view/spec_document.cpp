@@ -144,6 +144,12 @@ void add_surroundings(Json& document, const Surroundings& around) {
   add_secrets(document, around);
   if (around.network != ContainerNetwork::host)
     document.set("network", enum_name(around.network));
+  if (!around.allow.empty()) {
+    Json blocks = Json::array();
+    for (const std::string& block : around.allow)
+      blocks.push(block);
+    document.set("allow", std::move(blocks));
+  }
   if (around.isolation != Isolation::plain)
     document.set("isolation", enum_name(around.isolation));
   if (around.seccomp != CallProfile::standard)

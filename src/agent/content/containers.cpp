@@ -54,7 +54,9 @@ void show_in_node_root(container::Plan& plan) {
 }
 
 bool without_network(const wire::agent_v1::Start& start) {
-  return start.surroundings.network == ContainerNetwork::none || wire::strict_isolation(start);
+  const ContainerNetwork network = start.surroundings.network;
+  return network == ContainerNetwork::none ||
+         (wire::strict_isolation(start) && !is_made_by_agent(network));
 }
 
 // Puts the environment's programs first in PATH and adds its variables unless the job sets them.
@@ -389,6 +391,10 @@ Status Containers::wrap_command(const Prepared& prepared,
   plan.strict = wire::strict_isolation(start);
   plan.shared = works_together(start) && !plan.confined;
   plan.refused_calls = in_memory.refused_calls;
+  plan.network = in_memory.network;
+  if (!in_memory.hosts.empty())
+    plan.mounts.push_back(
+        {.source = in_memory.hosts, .target = container::hosts_path, .read_only = true});
   if (plan.root && !plan.node_root)
     plan.refused_numbers = in_memory.refused_numbers;
   if (::geteuid() == 0 && !spec.identity) {

@@ -82,6 +82,8 @@ class Containers {
     // Calls by number, refused to the image's program. Elsewhere the command itself begins with the
     // program that refuses them, so that Billow's own programs in front of it can use them.
     std::vector<std::uint32_t> refused_numbers = {};
+    std::string hosts = {};     // shown as /etc/hosts; empty: the node's
+    std::uint64_t network = 0;  // inode of the namespace that the agent made for it; 0: none
   };
   // Completes the plan and adds it to a spec that is otherwise complete. `granted` are the indices
   // of the task's GPUs.

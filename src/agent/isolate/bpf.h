@@ -33,6 +33,7 @@ struct BpfProgram {
   void load16(int dst, int src, int off) { put(BPF_LDX | BPF_MEM | BPF_H, dst, src, off, 0); }
   void load32(int dst, int src, int off) { put(BPF_LDX | BPF_MEM | BPF_W, dst, src, off, 0); }
   void load64(int dst, int src, int off) { put(BPF_LDX | BPF_MEM | BPF_DW, dst, src, off, 0); }
+  void store32(int dst, int src, int off) { put(BPF_STX | BPF_MEM | BPF_W, dst, src, off, 0); }
   void call(int helper) { put(BPF_JMP | BPF_CALL, 0, 0, 0, helper); }
   void map(int dst, int fd);
   void to_host_order(int dst, int width) { put(BPF_ALU | BPF_END | BPF_TO_BE, dst, 0, 0, width); }

@@ -80,6 +80,8 @@ void write_isolation(Writer& w, const TaskSpec& spec) {
            fmt::format("{}\n{}\n{}", bind.read_only ? "ro" : "rw", bind.source, bind.path));
   if (spec.user_namespace)
     w.mark(SpecTag::user_namespace);
+  if (spec.own_network)
+    w.mark(SpecTag::own_network);
   if (spec.no_new_privs)
     w.mark(SpecTag::no_new_privs);
   if (spec.refused_calls != 0)

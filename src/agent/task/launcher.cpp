@@ -224,7 +224,8 @@ Result<Fd> sealed_memory(const char* name, std::string_view content) {
 
 Result<SupervisorLink> Launcher::launch(NewTask task,
                                         std::string_view secrets,
-                                        std::string_view redacted) {
+                                        std::string_view redacted,
+                                        const JobNetwork* network) {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
     return fail_errno("socketpair", errno);
@@ -244,6 +245,10 @@ Result<SupervisorLink> Launcher::launch(NewTask task,
   if (!redacted.empty()) {
     hidden = BILLOW_TRY(sealed_memory("redacted", redacted));
     request.fds.push_back({hidden.get(), fd_redacted});
+  }
+  if (network) {
+    request.fds.push_back({network->network.get(), fd_network});
+    request.fds.push_back({network->life.get(), fd_network_life});
   }
   process::Child child = BILLOW_TRY(process::spawn(request));
   children_.insert(child.release());

@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 
+#include "agent/network/job_network.h"
 #include "agent/task/task_dir.h"
 #include "base/file.h"
 #include "base/result.h"
@@ -77,10 +78,11 @@ class Launcher {
 
   // Starts the supervisor of a new task directory and passes the lock to it. `secrets`: variables
   // as "NAME=value\0", which are passed in memory and never written to a file. `redacted`: values
-  // that its log does not show, as supervise/redactor.h reads them.
+  // that its log does not show, as supervise/redactor.h reads them. `network`: the job's own.
   Result<SupervisorLink> launch(NewTask task,
                                 std::string_view secrets = {},
-                                std::string_view redacted = {});
+                                std::string_view redacted = {},
+                                const JobNetwork* network = nullptr);
   // Connects to the supervisor of an adopted task. A supervisor that has just started may not
   // listen yet, and one that is ending no longer does: while its lock is held this tries again, for
   // at most `patience`. unavailable: read the directory again.

@@ -252,6 +252,7 @@ void Tasks::ended(TaskId task, const supervise::ExitRecord& record) {
   suspender_.ended(task);
   checkpointer_.ended(task);
   migs_.release(task);
+  project_networks_.ended(task);
   close_doors(task);
   remove_hostfile(temporary_.path(), task);
   containers_.ended(task);

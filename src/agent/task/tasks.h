@@ -20,6 +20,7 @@
 #include "agent/isolate/sandbox.h"
 #include "agent/isolate/secret_files.h"
 #include "agent/isolate/users.h"
+#include "agent/network/project_networks.h"
 #include "agent/observe/egress.h"
 #include "agent/observe/sampler.h"
 #include "agent/reach/listening.h"
@@ -160,6 +161,7 @@ class Tasks {
     TaskSpec spec = {};
     TaskPlan plan = {};
     TaskCgroup group = {};
+    std::optional<JobNetwork> network = {};
     bool other_root() const { return prepared && prepared->plan.root; }
     bool confined() const { return !wire::confined_for(start).empty(); }
     bool strict() const { return wire::strict_isolation(start); }
@@ -167,6 +169,9 @@ class Tasks {
   Status specify(Starting& starting, SteadyTime paid_until);
   Result<std::string> work_dir_of(const Starting& starting);
   Status furnish(Starting& starting);
+  Status make_network(Starting& starting, Environment& env);  // tasks_network.cpp
+  void adopt_network(TaskId task);
+  std::string hosts_file(const std::string& project) const;
   Result<Environment> environment_of(Starting& starting);
   Result<Granted> claim_gpus(const wire::agent_v1::Start& start);
   static void describe_gpus(const wire::agent_v1::Start& start,
@@ -249,6 +254,7 @@ class Tasks {
   Checkpointer checkpointer_;
   MigClaims migs_;
   SecretFiles secret_files_;
+  ProjectNetworks project_networks_;
   SshServers ssh_;
   Tunnels tunnels_;
   // Which process listens on a port that was asked for, as last found.

@@ -59,6 +59,7 @@ void Tasks::lost(TaskId task) {
   suspender_.ended(task);
   checkpointer_.ended(task);
   migs_.release(task);
+  project_networks_.ended(task);
   close_doors(task);
   callbacks_.event(task_event::Ended{std::move(status)});
   advanced(task);
@@ -78,6 +79,7 @@ void Tasks::adopt(TaskId task, SupervisorLink supervisor) {
   l->cgroup = cgroups_.find(task).v2;
   if (const auto record = recorded(task); record && record->identity)
     l->uid = record->identity->uid;
+  adopt_network(task);
   close_metadata(task, l->cgroup);
   count_egress(task, l->cgroup);
   if (const auto found = dirs_.find(task))

@@ -217,6 +217,7 @@ Result<Environment> Tasks::environment_of(Starting& s) {
 // Environment, secrets, volumes and, for a job with an image, its container.
 Status Tasks::furnish(Starting& s) {
   Environment env = BILLOW_TRY(environment_of(s));
+  BILLOW_TRY_VOID(make_network(s, env));
   const auto secrets = BILLOW_TRY(
       secret_files_.write(s.start.task, s.start.surroundings.secrets, s.start.secrets, s.user));
   std::vector<BoundVolume> mounts = s.start.volumes;
@@ -245,6 +246,10 @@ Status Tasks::furnish(Starting& s) {
     if (s.strict())
       in_memory.refused_calls |= process::strict_rules;
     in_memory.refused_numbers = refused_numbers(s.start.surroundings);
+    if (s.network)
+      in_memory.network = s.network->inode;
+    if (s.network && !s.network->address.empty())
+      in_memory.hosts = hosts_file(env.at("BILLOW_PROJECT"));
     BILLOW_TRY_VOID(containers_.wrap_command(*s.prepared, s.start, numbers, in_memory, s.spec));
   }
   // A job that has the whole node has nothing between it and the hardware.
@@ -372,6 +377,7 @@ Status Tasks::specify(Starting& s, SteadyTime paid_until) {
 // Recorded like any other end: it must be known after a crash of this agent, and its log is empty
 // rather than missing.
 void Tasks::end_unstarted(TaskId task, ExitStatus exit) {
+  project_networks_.ended(task);
   migs_.release(task);
   containers_.ended(task);
   secret_files_.remove(task);
@@ -453,7 +459,8 @@ void Tasks::begin(const effect::StartTask& e, const Containers::Prepared* prepar
   for (const GivenSecret& secret : e.start.secrets)
     if (std::string value; !secret.variable.empty() && base64_decode(secret.value, value))
       secrets.append(secret.variable).append("=").append(value).push_back('\0');
-  auto launched = launcher_.launch(std::move(*made), secrets, redacted_values(e.start.secrets));
+  auto launched = launcher_.launch(std::move(*made), secrets, redacted_values(e.start.secrets),
+                                   starting.network ? &*starting.network : nullptr);
   if (!launched) {
     (void)all_sent(id, group.v2);
     suspender_.ended(id);

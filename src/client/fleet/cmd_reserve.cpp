@@ -56,6 +56,11 @@ constexpr OptionSpec project_set_options[] = {
     {"isolation", 0, "plain|strict",
      "strict: all its jobs run with --isolation strict; plain (default): those that ask for it",
      false, Completes::choice, "plain,strict"},
+    {"network", 0, "none|project|internet",
+     "if its jobs must be strict: the widest --network that they may ask for (default none)", false,
+     Completes::choice, "none,project,internet"},
+    {"allow", 0, "A,B",
+     "private networks that its jobs with --network internet reach, such as 10.1.0.0/16; none"},
     {"policy", 0, "POLICY",
      "order of its jobs: fair between users, fifo, or shortest (by known or learned duration)",
      false, Completes::choice, "fair,shortest,fifo"},
@@ -347,6 +352,15 @@ Result<Json> quota_body(const Parsed& p) {
                   fmt::format("--isolation must be plain or strict, not {}", p.get("isolation")));
     body.set("isolation", p.get("isolation"));
   }
+  if (p.has("network")) {
+    const auto network = enum_value<ContainerNetwork>(p.get("network"));
+    if (!network || *network == ContainerNetwork::host)
+      return fail(Code::invalid, fmt::format("--network must be none, project or internet, not {}",
+                                             p.get("network")));
+    body.set("network", p.get("network"));
+  }
+  if (p.has("allow"))
+    body.set("allow", names_or_any(p.get("allow") == "none" ? "any" : p.get("allow")));
   if (p.has("regions"))
     body.set("regions", names_or_any(p.get("regions")));
   if (p.has("pools"))
@@ -392,7 +406,9 @@ std::string quota_text(const Json& project) {
   if (project["admins_enter"].bool_or(false))
     text += ", admins may enter jobs";
   if (project["isolation"].str_or("") == "strict")
-    text += ", strict isolation";
+    text += fmt::format(", strict isolation, network {}", project["network"].str_or("none"));
+  for (const Json& block : project["allow"].items())
+    text += fmt::format(", may reach {}", block.str_or(""));
   if (project["user_limit_milli"].is_number())
     text += fmt::format(", {} GPUs per user", limit("user_limit_milli"));
   if (project["user_running_max"].is_number())

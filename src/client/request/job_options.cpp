@@ -82,14 +82,16 @@ Status set_mib(std::int64_t& mib, const Given& g) {
   mib = static_cast<std::int64_t>((*bytes + (1 << 20) - 1) >> 20);
   return {};
 }
-Status set_names(std::vector<std::string>& into, const Given& g) {
+Status set_names(std::vector<std::string>& into,
+                 const Given& g,
+                 const char* what = "name",
+                 const char* hint = "`billow nodes --json` shows the labels of every node") {
   into.clear();
   for (const std::string& one : split(g.value, ','))
     if (!trim(one).empty())
       into.emplace_back(trim(one));
   if (into.empty())
-    return fail(Code::invalid, fmt::format("--{} needs a name", g.name),
-                "`billow nodes --json` shows the labels of every node");
+    return fail(Code::invalid, fmt::format("--{} needs a {}", g.name, what), hint);
   return {};
 }
 Status set_label(std::map<std::string, std::string>& labels, const Given& g) {
@@ -108,14 +110,7 @@ Status set_choice(E& into, const Given& g, const char* choices) {
 
 // ---- what some options do
 Status gpu_types(const Given& g) {
-  std::vector<std::string>& types = g.spec.resources.gpu_types;
-  types.clear();
-  for (const std::string& type : split(g.value, ','))
-    if (!trim(type).empty())
-      types.emplace_back(trim(type));
-  if (types.empty())
-    return fail(Code::invalid, "--gpu-type needs a type", "`billow nodes` shows the types");
-  return {};
+  return set_names(g.spec.resources.gpu_types, g, "type", "`billow nodes` shows the types");
 }
 Status mig_profile(const Given& g) {
   if (trim(g.value).empty())
@@ -151,10 +146,9 @@ Status done_by(const Given& g) {
   return {};
 }
 Status fabrics(const Given& g) {
-  BILLOW_TRY_VOID(set_names(g.spec.place.fabrics, g));
-  for (std::string& fabric : g.spec.place.fabrics)
-    fabric = lower(fabric);
-  return {};
+  const std::string value = lower(g.value);
+  return set_names(g.spec.place.fabrics,
+                   {g.request, g.spec, g.name, value, g.relative_to, g.bounds});
 }
 Status time_limit(const Given& g) {
   BILLOW_TRY_VOID(duration<&JobSpec::time_limit>(g));
@@ -399,11 +393,18 @@ constexpr JobOption job_option_table[] = {
     {{"env", 0, "NAME", "run in this saved environment (see `billow env save`)"},
      "Surroundings.environment",
      environment},
-    {{"network", 0, "host|none",
-      "network of a job in an image or environment: that of its node (host) or only a loopback "
-      "(none); with --isolation strict always none"},
+    {{"network", 0, network_kinds,
+      "network in an image, an environment or with --isolation strict: the node's (host, default), "
+      "a loopback (none, default if strict), also public addresses (internet), also the project's "
+      "jobs on the node (project)"},
      "Surroundings.network",
      network},
+    {{"allow", 0, "A[/N],B",
+      "with --network internet: also reach these addresses or blocks of private networks", true},
+     "Surroundings.allow",
+     [](const Given& g) {
+       return add_allowed(g.spec.surroundings, g.value);
+     }},
     {{"isolation", 0, "plain|strict",
       "strict: for programs you do not trust; the job sees nothing of its node and of other jobs"},
      "Surroundings.isolation",

@@ -82,7 +82,7 @@ Status complete(JobRequest& q) {
     return fail(Code::invalid, "--gpu-type needs --gpus", "add --gpus 1");
   if (q.host_network && q.spec.surroundings.isolation == Isolation::strict)
     return fail(Code::invalid, "--isolation strict and --network host exclude each other",
-                "drop --network: jobs with strict isolation have only a loopback network");
+                "drop --network (the job then has only a loopback), or use --network internet");
   if (!q.cwd_given) {
     char here[PATH_MAX];
     if (!::getcwd(here, sizeof here))

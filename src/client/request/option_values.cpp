@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "client/frame/table.h"
 #include "client/frame/values.h"
+#include "core/model/address_block.h"
 #include "core/model/system_calls.h"
 #include "s3/objects.h"
 
@@ -264,11 +265,13 @@ Result<std::string> environment_name(std::string_view value) {
 Result<ContainerNetwork> network_kind(std::string_view value) {
   if (const auto known = enum_value<ContainerNetwork>(value))
     return *known;
-  if (value == "internet" || value == "project")
-    return fail(Code::invalid,
-                fmt::format("--network {} does not exist yet: use host or none", value),
-                "a firewall of the node can limit what jobs with --network host reach");
-  return fail(Code::invalid, fmt::format("--network {}: use host or none", value));
+  return fail(Code::invalid, fmt::format("--network must be {}, not {}", network_kinds, value));
+}
+
+Status add_allowed(Surroundings& surroundings, std::string_view value) {
+  for (const std::string& one : split(value, ','))
+    surroundings.allow.push_back(BILLOW_TRY(AddressBlock::parse(trim(one))).text());
+  return {};
 }
 
 Status set_call_profile(Surroundings& surroundings,

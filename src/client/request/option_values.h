@@ -23,8 +23,11 @@ Result<WallTime> time_to_come(std::string_view text, WallTime now);
 Result<SecretWish> parse_secret(std::string_view text);
 // "torch", "audio/torch" (of project audio), "torch@DIGEST".
 Result<std::string> environment_name(std::string_view value);
+inline constexpr char network_kinds[] = "host|none|internet|project";
 Result<ContainerNetwork> network_kind(std::string_view value);
 // A profile by name, or the file of names of system calls at this path.
+// Adds private networks that the job may reach.
+Status add_allowed(Surroundings& surroundings, std::string_view value);
 Status set_call_profile(Surroundings& surroundings,
                         std::string_view value,
                         const std::string& relative_to);

@@ -9,9 +9,9 @@
 #include "core/control/applier.h"
 #include "core/control/decide/decider.h"
 #include "core/control/decide/installation_secrets.h"
+#include "core/control/decide/isolation.h"
 #include "core/control/quotas.h"
 #include "core/model/image_name.h"
-#include "core/model/system_calls.h"
 
 namespace billow::control {
 namespace {
@@ -159,60 +159,6 @@ Status pin_environment(const State& state, Surroundings& s, ProjectId project, c
   return {};
 }
 
-Status check_network(const JobSpec& spec) {
-  const Surroundings& s = spec.surroundings;
-  if (s.network != ContainerNetwork::none)
-    return {};
-  if (s.image.empty() && s.environment.empty() && s.isolation != Isolation::strict)
-    return fail(Code::invalid,
-                "--network none needs an image, an environment or --isolation strict",
-                "add --isolation strict, --image or --env, or drop --network");
-  if (spec.nodes > 1)
-    return fail(Code::invalid,
-                "--network none is not possible on several nodes: a gang needs the "
-                "network",
-                "drop --network none");
-  return {};
-}
-
-// Strict isolation is refused where it would not be a wall.
-Status check_isolation(JobSpec& spec, const Project& project) {
-  Surroundings& s = spec.surroundings;
-  BILLOW_TRY_VOID(check_system_calls(s.refused_calls));
-  const auto bad = [](const char* why, const char* hint) {
-    return fail(Code::invalid, fmt::format("--isolation strict: {}", why), hint);
-  };
-  if (s.isolation != Isolation::strict) {
-    if (project.isolation == Isolation::strict)
-      return fail(Code::forbidden,
-                  fmt::format("jobs of project {} run with strict isolation only", project.name),
-                  "add --isolation strict; an admin can change this with `billow project set`");
-    return {};
-  }
-  s.network = ContainerNetwork::none;
-  const Resources& r = spec.resources;
-  if (spec.nodes > 1)
-    return bad("a gang needs a network, and jobs with strict isolation have none", "use one node");
-  if (r.whole_node)
-    return bad("--whole-node gives direct access to the machine",
-               "ask for GPUs, CPUs and memory instead");
-  if (r.gpus > 0 && !r.share.whole() && r.mig_profile.empty())
-    return bad("a slice of a GPU is shared with other jobs and not isolated from them",
-               "use whole GPUs or MIG instances (--mig)");
-  if (!s.image.empty() && spec.procs > 1)
-    return bad("with --image, each process of --procs would be in another container",
-               "drop --image, or start the processes yourself (torchrun)");
-  if (!s.outputs.empty())
-    return bad("outputs cannot be uploaded without a network",
-               "keep them with --output PATH and fetch them with `billow cp`");
-  if (spec.suspendable == Suspendable::yes)
-    return bad("the memory of a suspended job would leave its isolation", "drop --suspendable");
-  if (!spec.checkpoint_dir.empty())
-    return bad("--checkpoint-dir is a directory of the node, and the job sees none",
-               "drop it: the job gets a directory of its own");
-  return {};
-}
-
 Status check_secret_file(const SecretWish& wish, const std::vector<SecretWish>& all) {
   BILLOW_TRY_VOID(check_path("the secret's file", wish.file));
   if (wish.file.ends_with('/') || in_system(wish.file))
@@ -328,7 +274,6 @@ Status Decider::check_surroundings(JobSpec& spec, ProjectId project, UserId user
   }
   BILLOW_TRY_VOID(pin_environment(state, s, project, state.users.at(user)));
   BILLOW_TRY_VOID(check_isolation(spec, state.projects.at(project)));
-  BILLOW_TRY_VOID(check_network(spec));
   if (s.processes_max != 0 &&
       (s.processes_max < processes_asked_min || s.processes_max > processes_asked_max))
     return fail(Code::invalid,

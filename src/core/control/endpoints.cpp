@@ -116,9 +116,9 @@ Decision Decider::operator()(const DeployEndpoint& c) {
   }
   BILLOW_TRY_VOID(check_priority(spec, c.user, project));
   BILLOW_TRY_VOID(check_surroundings(spec, project, c.user));
-  if (spec.surroundings.network == ContainerNetwork::none)
-    return fail(Code::invalid, "an endpoint needs the network",
-                "drop --network none and --isolation strict");
+  if (spec.surroundings.network != ContainerNetwork::host)
+    return fail(Code::invalid, "an endpoint needs the network of its node",
+                "drop --network and --isolation strict");
   BILLOW_TRY_VOID(validate(c.env));
   const std::uint64_t bytes = spec_bytes(spec) + env_bytes(c.env);
   BILLOW_TRY_VOID(check_quotas(state, {c.user, project, 0, bytes}));

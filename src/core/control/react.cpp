@@ -276,6 +276,9 @@ void set_surroundings(const State& state, const Job& job, Start& start) {
     if (const auto volume = state.volumes.find(wish.name); volume != state.volumes.end())
       start.volumes.push_back(
           {volume->second.path, wish.path, wish.read_only || volume->second.read_only});
+  if (start.surroundings.network == ContainerNetwork::internet)
+    for (const std::string& block : state.projects.at(job.project).allow)
+      start.surroundings.allow.push_back(block);
   // The same content may be saved elsewhere, with another path: only the name that the job gave
   // counts, and its own project's before others'.
   const std::string& wanted = start.surroundings.environment;

@@ -13,10 +13,33 @@
 #include "core/control/outlive.h"
 #include "core/control/quotas.h"
 #include "core/control/residency.h"
+#include "core/model/address_block.h"
 
 namespace billow::control {
 
 // ---- projects
+
+namespace {
+
+Status check_places(const Quota& quota) {
+  for (const auto* names : {&quota.regions, &quota.pools}) {
+    if (names->size() > limits::labels_max)
+      return fail(Code::invalid, fmt::format("more than {} names are given", limits::labels_max));
+    for (const std::string& name : *names)
+      BILLOW_TRY_VOID(check_name("region or pool", name));
+  }
+  return {};
+}
+
+Status check_reach(const ProjectChanged& changed) {
+  if (changed.network == ContainerNetwork::host)
+    return fail(Code::invalid, "jobs with strict isolation cannot have the network of their node",
+                "use none, project or internet");
+  BILLOW_TRY(parse_allowed(changed.allow));
+  return {};
+}
+
+}  // namespace
 
 Decision Decider::operator()(const SetProject& c) {
   const Project* project = state.project_by_name(c.name);
@@ -28,7 +51,9 @@ Decision Decider::operator()(const SetProject& c) {
                          .weight = c.weight.value_or(project->weight),
                          .quota = project->quota,
                          .admins_enter = c.admins_enter.value_or(project->admins_enter),
-                         .isolation = c.isolation.value_or(project->isolation)};
+                         .isolation = c.isolation.value_or(project->isolation),
+                         .network = c.network.value_or(project->network),
+                         .allow = c.allow.value_or(project->allow)};
   Quota& q = changed.quota;
   if (c.guaranteed_milli)
     q.guaranteed_milli = *c.guaranteed_milli;
@@ -61,12 +86,8 @@ Decision Decider::operator()(const SetProject& c) {
     return fail(Code::invalid,
                 "a project without a guarantee and without borrowing could never run a job",
                 "add a guarantee: --guarantee 8");
-  for (const auto* names : {&q.regions, &q.pools}) {
-    if (names->size() > limits::labels_max)
-      return fail(Code::invalid, fmt::format("more than {} names are given", limits::labels_max));
-    for (const std::string& name : *names)
-      BILLOW_TRY_VOID(check_name("region or pool", name));
-  }
+  BILLOW_TRY_VOID(check_places(q));
+  BILLOW_TRY_VOID(check_reach(changed));
   // Guarantees must not exceed the installation. Before the first node has joined there is nothing
   // to compare with.
   std::int64_t promised = q.guaranteed_milli, there = 0;
@@ -81,7 +102,8 @@ Decision Decider::operator()(const SetProject& c) {
                     static_cast<double>(promised) / 1000, static_cast<double>(there) / 1000),
         "lower the guarantee of another project first: billow project list");
   if (changed.weight == project->weight && q == project->quota &&
-      changed.admins_enter == project->admins_enter && changed.isolation == project->isolation)
+      changed.admins_enter == project->admins_enter && changed.isolation == project->isolation &&
+      changed.network == project->network && changed.allow == project->allow)
     return Events{};
   BILLOW_TRY_VOID(nothing_outside(state, project->id, q));
   return Events{std::move(changed)};
@@ -93,6 +115,8 @@ void Applier::operator()(const ProjectChanged& e) {
   project.quota = e.quota;
   project.admins_enter = e.admins_enter;
   project.isolation = e.isolation;
+  project.network = e.network;
+  project.allow = e.allow;
   state.index.upsert_project(settings_of(project));
 }
 

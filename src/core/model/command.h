@@ -111,6 +111,8 @@ struct SetProject {
   std::optional<std::vector<std::string>> regions, pools;
   std::optional<bool> admins_enter;
   std::optional<Isolation> isolation;
+  std::optional<ContainerNetwork> network;
+  std::optional<std::vector<std::string>> allow;
 };
 // By an admin. RemoveQuota: the default applies again.
 struct SetQuota {

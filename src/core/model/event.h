@@ -289,6 +289,8 @@ struct ProjectChanged {
   Quota quota;
   bool admins_enter = false;
   Isolation isolation = Isolation::plain;
+  ContainerNetwork network = ContainerNetwork::none;
+  std::vector<std::string> allow;
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("project", s.project);
@@ -296,6 +298,8 @@ struct ProjectChanged {
     v("quota", s.quota);
     v("admins_enter", s.admins_enter);
     v("isolation", s.isolation);
+    v("network", s.network);
+    v("allow", s.allow);
   }
 };
 struct QuotaSet {

@@ -157,6 +157,11 @@ struct Project {
   Quota quota;
   bool admins_enter = false;               // admins may enter the jobs of others (ssh, attach, cp)
   Isolation isolation = Isolation::plain;  // strict: of all its jobs
+  // If its jobs must be strict: the widest network that they may have (none, project, internet).
+  ContainerNetwork network = ContainerNetwork::none;
+  // Private networks that its jobs with the network `internet` reach (AddressBlock). If its jobs
+  // must be strict, they reach no others.
+  std::vector<std::string> allow;
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("id", s.id);
@@ -166,6 +171,8 @@ struct Project {
     v("quota", s.quota);
     v("admins_enter", s.admins_enter);
     v("isolation", s.isolation);
+    v("network", s.network);
+    v("allow", s.allow);
   }
 };
 

@@ -16,11 +16,19 @@
 namespace billow {
 
 // The network of a job in an image, an environment or behind the wall of strict isolation: its
-// node's, or only a private loopback.
-enum class ContainerNetwork { host, none };
+// node's, or a private one. A private network has a loopback and reaches nothing (none), public
+// addresses and those that are allowed (internet), or jobs of the same project on the node
+// (project).
+enum class ContainerNetwork { host, none, internet, project };
 BILLOW_ENUM_NAMES(ContainerNetwork,
                   {ContainerNetwork::host, "host"},
-                  {ContainerNetwork::none, "none"});
+                  {ContainerNetwork::none, "none"},
+                  {ContainerNetwork::internet, "internet"},
+                  {ContainerNetwork::project, "project"});
+// Whether the agent makes the job's network, because it leads out of the job.
+constexpr bool is_made_by_agent(ContainerNetwork network) {
+  return network == ContainerNetwork::internet || network == ContainerNetwork::project;
+}
 
 // How far a job is kept apart from its node and its neighbours. plain: by its user, its control
 // groups and a filter on system calls. strict: also by namespaces of its own for everything, with a
@@ -94,6 +102,8 @@ struct Surroundings {
   Isolation isolation = Isolation::plain;
   CallProfile seccomp = CallProfile::standard;
   std::vector<std::string> refused_calls;  // names of system calls, besides those of the profile
+  // Private networks that a job with the network `internet` reaches (AddressBlock).
+  std::vector<std::string> allow;
   bool operator==(const Surroundings&) const = default;
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
@@ -109,6 +119,7 @@ struct Surroundings {
     v("isolation", s.isolation);
     v("seccomp", s.seccomp);
     v("refused_calls", s.refused_calls);
+    v("allow", s.allow);
   }
 };
 

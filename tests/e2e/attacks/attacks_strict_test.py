@@ -273,8 +273,7 @@ class Strict(unittest.TestCase):
         where = self.walled.directory(self)
         for options, word in (
             (("--network", "host"), "exclude each other"),
-            (("--network", "internet"), "does not exist yet"),
-            (("--network", "project"), "does not exist yet"),
+            (("--network", "other"), "must be host|none|internet|project"),
             (("--nodes", "2"), "a gang needs a network"),
             (("--gpus", "0.5"), "a slice of a GPU is shared"),
             (("--suspendable", "yes"), "would leave its isolation"),

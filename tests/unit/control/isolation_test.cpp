@@ -85,6 +85,54 @@ TEST_F(Isolated, AProjectCanRequireIt) {
   w.check_replay();
 }
 
+TEST_F(Isolated, AJobThatMustBeStrictHasOnlyTheNetworkOfItsProject) {
+  const std::string project = w.core.state().projects.begin()->second.name;
+  SubmitJob online = strict(), together = strict();
+  online.spec.surroundings.network = ContainerNetwork::internet;
+  together.spec.surroundings.network = ContainerNetwork::project;
+  w.must(online);
+  EXPECT_EQ(started().surroundings.network, ContainerNetwork::internet);
+  w.must(SetProject{.name = project, .isolation = Isolation::strict});
+  refuses(online, "must not reach the Internet");
+  refuses(together, "must not reach each other");
+  w.must(SetProject{.name = project, .network = ContainerNetwork::project});
+  refuses(online, "must not reach the Internet");
+  w.must(together);
+  w.must(SetProject{.name = project,
+                    .network = ContainerNetwork::internet,
+                    .allow = std::vector<std::string>{"10.1.0.0/16"}});
+  w.must(online);
+  online.spec.surroundings.allow = {"10.2.0.1"};
+  refuses(online, "must not reach 10.2.0.1");
+  online.spec.surroundings.allow = {"10.1.7.0/24"};
+  w.must(online);
+  EXPECT_FALSE(w.run(SetProject{.name = project, .network = ContainerNetwork::host}));
+  EXPECT_FALSE(w.run(SetProject{.name = project, .allow = std::vector<std::string>{"8.8.8.8"}}));
+  w.check_replay();
+}
+
+TEST_F(Isolated, ProjectsAddToWhatAJobReaches) {
+  const std::string project = w.core.state().projects.begin()->second.name;
+  w.must(SetProject{.name = project, .allow = std::vector<std::string>{"10.1.0.0/16"}});
+  SubmitJob job = strict();
+  job.spec.surroundings.network = ContainerNetwork::internet;
+  job.spec.surroundings.allow = {"10.9.9.9"};
+  w.must(job);
+  EXPECT_EQ(started().surroundings.allow, (std::vector<std::string>{"10.9.9.9", "10.1.0.0/16"}));
+}
+
+TEST_F(Isolated, NetworksNeedSomethingAroundTheJob) {
+  SubmitJob job = w.job();
+  job.spec.surroundings.network = ContainerNetwork::internet;
+  refuses(job, "--network internet needs an image");
+  job = strict();
+  job.spec.surroundings.allow = {"10.9.9.9"};
+  refuses(job, "--allow needs --network internet");
+  job.spec.surroundings.network = ContainerNetwork::internet;
+  job.spec.surroundings.allow = {"169.254.169.254"};
+  refuses(job, "not a private network");
+}
+
 TEST_F(Isolated, NamesOfSystemCallsAreChecked) {
   SubmitJob job = w.job();
   job.spec.surroundings.refused_calls = {"mkdir", "ptrace", "open"};

@@ -142,6 +142,7 @@ const table: Record<string, [string, Partial<Option>?]> = {
     },
   ],
   'surroundings.network': [around],
+  'surroundings.allow': [around],
   'surroundings.isolation': [around],
   'surroundings.seccomp': [around],
   'surroundings.processes_max': [around],

@@ -23,8 +23,8 @@ ARRAY_MAX = 100_000  # elements
 JOB_OPTIONS = frozenset(
     "gpus gpu_mem gpu_type mig nodes procs cpus mem disk whole_node exclusive node_labels region"
     " zone pool cloud max_price by fabric placement_group topology spread elastic timeout name"
-    " labels project priority spot retries backoff after image env network isolation seccomp"
-    " max_processes env_vars inherit_env secrets volumes inputs outputs cwd sync"
+    " labels project priority spot retries backoff after image env network allow isolation"
+    " seccomp max_processes env_vars inherit_env secrets volumes inputs outputs cwd sync"
     " rerun_if_lost suspendable strict share suspend_hook resume_hook checkpoint_every"
     " checkpoint_cmd checkpoint_signal checkpoint_dir stop_grace reservation array idempotency_key".split()
 )
@@ -216,7 +216,11 @@ def _surroundings(options: Mapping[str, Any]) -> Dict[str, Any]:
     if options.get("env"):
         out["environment"] = str(options["env"])
     if options.get("network"):
-        out["network"] = _choice(options["network"], "network", ("host", "none"))
+        out["network"] = _choice(
+            options["network"], "network", ("host", "none", "internet", "project")
+        )
+    if options.get("allow"):
+        out["allow"] = list_of(options["allow"], "allow")
     if options.get("isolation"):
         out["isolation"] = _choice(options["isolation"], "isolation", ("plain", "strict"))
         if out["isolation"] == "strict" and out.get("network") == "host":

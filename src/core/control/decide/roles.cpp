@@ -58,8 +58,10 @@ Status check_role(const RoleSpec& role) {
                     "let the role write its checkpoints to shared storage");
   if (role.surroundings.isolation == Isolation::strict)
     return bad_role("--isolation strict is not possible: the roles of a group need the network");
-  if (role.surroundings.network == ContainerNetwork::none)
-    return bad_role("--network none is not possible: the roles of a group need the network");
+  if (role.surroundings.network != ContainerNetwork::host)
+    return bad_role(
+        fmt::format("--network {} is not possible: the roles of a group need the network",
+                    enum_name(role.surroundings.network)));
   for (const auto& [name, value] : role.env)
     if (name.starts_with("BILLOW_"))
       return bad_role(fmt::format("the variable {} belongs to Billow", name),
