@@ -10,6 +10,7 @@
 #include "agent/isolate/network_guard.h"
 #include "agent/isolate/sandbox.h"
 #include "agent/network/job_network.h"
+#include "agent/node/node_policy.h"
 #include "base/file.h"
 #include "base/text.h"
 #include "client/frame/client.h"
@@ -51,6 +52,18 @@ void check_gpus(std::vector<Finding>& out, const std::string& sim) {
                        : "try `billow up --sim 8xH100` to use simulated GPUs"});
 }
 
+// What the machine's owner has written; a file that cannot be read stops every job.
+Finding temporary_files() {
+  const char* named = std::getenv(agent::node_policy_variable);
+  const auto policy = agent::load_node_policy(named ? named : "");
+  if (!policy)
+    return {"problem", "node policy: " + policy.error().message, policy.error().hint};
+  if (policy->private_tmp)
+    return {"ok", "temporary files: plain jobs have a /tmp and a /dev/shm of their own", ""};
+  return {"note", "temporary files: plain jobs of all users share /tmp and /dev/shm",
+          "write `tmp private` in /etc/billow/node.policy to separate them"};
+}
+
 void check_node(std::vector<Finding>& out) {
   const agent::Cgroups groups = agent::Cgroups::detect({});
   std::vector<std::string> lines = groups.report();
@@ -61,6 +74,8 @@ void check_node(std::vector<Finding>& out) {
     const bool fine = line.find("not available") == std::string::npos;
     out.push_back({fine ? "ok" : "note", line, ""});
   }
+  if (::geteuid() == 0)
+    out.push_back(temporary_files());
   const agent::Sandbox sandbox = agent::Sandbox::detect();
   out.push_back(
       {sandbox.kind() == agent::SandboxKind::variables_only ? "note" : "ok", sandbox.report(), ""});

@@ -16,6 +16,7 @@
 #include "process/call_filter_linux.h"
 #include "supervise/binds.h"
 #include "supervise/private_dev.h"
+#include "supervise/private_tmp.h"
 #include "supervise/sys.h"
 
 namespace billow::supervise {
@@ -149,9 +150,11 @@ void connect_io(const Io& io, int failure) {
   enter_cgroups(spec, born_in_v2, failure);
   if (spec.own_network && setns(fd_network, CLONE_NEWNET) != 0)
     give_up(failure, errno, "enter the job's network");
-  if (spec.hide_count > 0 || spec.binds_count > 0) {
+  if (spec.hide_count > 0 || spec.binds_count > 0 || spec.private_tmp != nullptr) {
     const char* stage = "";
     int error = enter_mount_namespace(spec, &stage);
+    if (error == 0 && spec.private_tmp != nullptr)
+      error = mount_private_tmp(spec, &stage);
     if (error == 0 && spec.hide_count > 0)
       error = enter_private_dev(spec, &stage);
     if (error == 0 && spec.binds_count > 0)

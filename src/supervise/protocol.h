@@ -98,7 +98,9 @@ enum class SpecTag : std::uint16_t {
   refused_calls = 30,  // u32: CallRules of process/call_filter_linux.h, as bits
   one_stream = 31,     // no bytes: stdout and stderr are one pipe, in the order written
   own_network = 32,    // no bytes: the job's network namespace comes as fd_network
-  meta = 28,           // bytes: the agent's own notes; the supervisor ignores them
+  private_tmp = 33,    // string: directory that is the job's /tmp; its /dev/shm is private, too
+  shown = 34,  // string, repeated: directory that is visible although it is below /tmp or /dev/shm
+  meta = 28,   // bytes: the agent's own notes; the supervisor ignores them
 };
 
 // ---- log

@@ -40,6 +40,11 @@ bool bind_line(const Entry& e, const char** out) {
          strchr(second + 1, '\n') == nullptr && strstr(*out, "/../") == nullptr && e.bytes < 8192;
 }
 
+// Absolute, without a way upwards.
+bool shown_path(const Entry& e, const char** out) {
+  return absolute(e, out) && strstr(*out, "/..") == nullptr && e.bytes < 4096;
+}
+
 // Relative to /dev and unable to leave it.
 bool device_name(const Entry& e, const char** out) {
   return text(e, out) && (*out)[0] != 0 && (*out)[0] != '/' && strstr(*out, "..") == nullptr;
@@ -110,6 +115,16 @@ const char* read_cgroup(const Entry& e, Spec* s) {
   return absolute(e, path) ? nullptr : "spec: bad cgroup path";
 }
 
+// Entries that say all by being there.
+const char* read_mark(SpecTag tag, Spec* s) {
+  s->one_stream |= tag == SpecTag::one_stream;
+  s->stdin_open |= tag == SpecTag::stdin_open;
+  s->user_namespace |= tag == SpecTag::user_namespace;
+  s->own_network |= tag == SpecTag::own_network;
+  s->no_new_privs |= tag == SpecTag::no_new_privs;
+  return nullptr;
+}
+
 // One entry, except those of lists.
 const char* read_entry(const Entry& e, Spec* s) {
   switch (e.tag) {
@@ -117,6 +132,7 @@ const char* read_entry(const Entry& e, Spec* s) {
     case SpecTag::env:
     case SpecTag::hide_device:
     case SpecTag::bind:
+    case SpecTag::shown:
       return nullptr;  // the caller gathers the lists
     case SpecTag::cwd:
       return absolute(e, &s->cwd) ? nullptr
@@ -130,11 +146,11 @@ const char* read_entry(const Entry& e, Spec* s) {
     case SpecTag::pty:
       return read_terminal(e, s);
     case SpecTag::one_stream:
-      s->one_stream = true;
-      return nullptr;
     case SpecTag::stdin_open:
-      s->stdin_open = true;
-      return nullptr;
+    case SpecTag::user_namespace:
+    case SpecTag::own_network:
+    case SpecTag::no_new_privs:
+      return read_mark(e.tag, s);
     case SpecTag::log_segment_bytes:
     case SpecTag::log_segments_max:
       return read_log_limit(e, s);
@@ -151,9 +167,6 @@ const char* read_entry(const Entry& e, Spec* s) {
     case SpecTag::cgroup_memory:
     case SpecTag::cgroup_freezer_v1:
       return read_cgroup(e, s);
-    case SpecTag::user_namespace:
-      s->user_namespace = true;
-      return nullptr;
     case SpecTag::rlimit:
       return read_rlimit(e, s);
     case SpecTag::nice:
@@ -166,12 +179,8 @@ const char* read_entry(const Entry& e, Spec* s) {
                                                                  : "spec: bad subscription";
     case SpecTag::meta:
       return nullptr;
-    case SpecTag::own_network:
-      s->own_network = true;
-      return nullptr;
-    case SpecTag::no_new_privs:
-      s->no_new_privs = true;
-      return nullptr;
+    case SpecTag::private_tmp:
+      return absolute(e, &s->private_tmp) ? nullptr : "spec: bad private_tmp";
     case SpecTag::refused_calls:
       return number(e, &s->refused_calls) ? nullptr : "spec: bad refused_calls";
     case SpecTag::oom_score_adj:
@@ -213,6 +222,7 @@ const char* gather(const char* data,
       return "spec: too many entries";
     const bool good = tag == SpecTag::hide_device ? device_name(e, *pointers)
                       : tag == SpecTag::bind      ? bind_line(e, *pointers)
+                      : tag == SpecTag::shown     ? shown_path(e, *pointers)
                                                   : text(e, *pointers);
     if (!good)
       return "spec: a string is malformed";
@@ -271,6 +281,9 @@ const char* decode_spec(const char* data,
     return wrong;
   if (const char* wrong =
           gather(data, bytes, SpecTag::bind, &pointers, &left, &out->binds, &out->binds_count))
+    return wrong;
+  if (const char* wrong =
+          gather(data, bytes, SpecTag::shown, &pointers, &left, &out->shown, &out->shown_count))
     return wrong;
   if (out->argv_count == 0 || out->argv[0][0] == 0)
     return "spec: no command";

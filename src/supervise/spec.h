@@ -24,7 +24,8 @@ struct Spec {
   const char** env;           // NULL-terminated
   const char** hide_devices;  // NULL-terminated
   const char** binds;         // NULL-terminated
-  std::uint32_t argv_count, env_count, hide_count, binds_count;
+  const char** shown;         // NULL-terminated
+  std::uint32_t argv_count, env_count, hide_count, binds_count, shown_count;
   const char* cwd;
   bool has_uid, has_gid, has_groups;
   std::uint32_t uid, gid;
@@ -42,6 +43,7 @@ struct Spec {
   const char* cgroups_v1[spec_cgroups_v1_max];
   std::uint32_t cgroups_v1_count;
   const char* cgroup_memory;
+  const char* private_tmp;  // null: the node's
   const char* cgroup_freezer_v1;
   bool user_namespace, no_new_privs, own_network;
   SpecRlimit rlimits[spec_rlimits_max];
@@ -57,7 +59,7 @@ struct Spec {
 
 // How many pointers decode_spec may need for a file of that size.
 constexpr std::size_t spec_pointers_needed(std::size_t file_bytes) {
-  return file_bytes / (sizeof(SpecEntry) + 1) + 4;
+  return file_bytes / (sizeof(SpecEntry) + 1) + 5;
 }
 
 // Null if well-formed; otherwise what is wrong, as a constant text. `data` must outlive `out`.

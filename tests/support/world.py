@@ -131,8 +131,11 @@ class World:
             raise AssertionError("the servers of the test did not start")
 
     def inside(self, *command):
-        """In front of a command that is to run on the node."""
-        return self.enter(self.node, *command)
+        """A command that is to run on the node, in the directory where it is started."""
+        script = (
+            f'exec nsenter -t {self.node} -n -m sh -c \'cd "$0" && exec "$@"\' "$(pwd)" "$@"'
+        )
+        return ["sh", "-c", script, "sh", *command]
 
     def processes(self, word):
         """Programs with this word in their command line, in the node's network."""

@@ -519,6 +519,9 @@ void FileService::forget(TaskId task) {
     if (!spares_->retire(task, path))
       if (const Status gone = remove_tree(path); !gone && file_exists(path))
         log_warn("{}", gone.error().message);
+    const std::string temporary = options_.work_dir + "/" + private_tmp_name(task);
+    if (const Status gone = remove_tree(temporary); !gone && file_exists(temporary))
+      log_warn("{}", gone.error().message);
     if (system_clock().steady() > trim_caches_) {
       spares_->trim();
       trim_project_caches(options_.cache_dir, options_.cache_bytes_max);

@@ -50,6 +50,10 @@
 
 namespace billow::agent {
 
+// The directory of a task's private /tmp, below the work directory; removed with the task's files.
+inline std::string private_tmp_name(TaskId task) {
+  return std::to_string(task.value) + ".tmp";
+}
 inline constexpr const char* files_socket_variable = "BILLOW_FILES_SOCKET";
 // For `billow stage`: one "URL<tab>path" per line, fetched before the command or sent after it.
 inline constexpr const char* inputs_variable = "BILLOW_INPUTS";

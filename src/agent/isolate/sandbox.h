@@ -37,6 +37,8 @@ class Sandbox {
   // not on this node.
   Status bind_to(TaskSpec& spec, const std::vector<BoundVolume>& volumes) const;
   // A line for `billow doctor`.
+  // Whether a job of another user can have a /tmp of its own.
+  bool makes_private_tmp() const { return kind_ == SandboxKind::private_dev; }
   std::string report() const;
 
  private:

@@ -80,6 +80,9 @@ void write_isolation(Writer& w, const TaskSpec& spec) {
            fmt::format("{}\n{}\n{}", bind.read_only ? "ro" : "rw", bind.source, bind.path));
   if (spec.user_namespace)
     w.mark(SpecTag::user_namespace);
+  w.text_if(SpecTag::private_tmp, spec.private_tmp);
+  for (const std::string& path : spec.shown)
+    w.text(SpecTag::shown, path);
   if (spec.own_network)
     w.mark(SpecTag::own_network);
   if (spec.no_new_privs)

@@ -47,7 +47,9 @@ struct TaskSpec {
   std::vector<std::string> hide_devices;  // relative to /dev
   std::vector<BoundVolume> binds;  // directories of the node, mounted where the job wants them
   bool user_namespace = false;
-  bool own_network = false;  // the launcher gives the supervisor a network namespace
+  std::string private_tmp;         // directory that is the job's /tmp; empty: the node's
+  std::vector<std::string> shown;  // directories that are visible nevertheless
+  bool own_network = false;        // the launcher gives the supervisor a network namespace
   std::vector<ResourceLimit> resource_limits;
   std::optional<int> nice;
   std::optional<int> oom_score_adj;

@@ -128,7 +128,7 @@ Result<NodePolicy> parse_node_policy(std::string_view text) {
     const auto bad = [&](const std::string& why) {
       return fail(Code::invalid, fmt::format("line {}: {}", number, why),
                   "each line is: allow ACCOUNT…, deny ACCOUNT…, root USER…|none, isolation "
-                  "strict|plain or images PATTERN…|none|pinned|signed FILE");
+                  "strict|plain, tmp private|shared or images PATTERN…|none|pinned|signed FILE");
     };
     if (words.size() < 2)
       return bad(fmt::format("\"{}\" names nobody", words[0]));
@@ -136,6 +136,12 @@ Result<NodePolicy> parse_node_policy(std::string_view text) {
       if (words.size() != 2 || (words[1] != "strict" && words[1] != "plain"))
         return bad("isolation is strict or plain");
       policy.strict_only = words[1] == "strict";
+      continue;
+    }
+    if (words[0] == "tmp") {
+      if (words.size() != 2 || (words[1] != "private" && words[1] != "shared"))
+        return bad("tmp is private or shared");
+      policy.private_tmp = words[1] == "private";
       continue;
     }
     if (words[0] == "images") {

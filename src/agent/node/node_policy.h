@@ -11,6 +11,7 @@
 //   deny  bob               stronger than allow
 //   root  none              or the Billow users whose jobs may run as root
 //   isolation strict        only jobs with strict isolation
+//   tmp private             plain jobs have a /tmp and a /dev/shm of their own
 //   images ghcr.io/acme/**  these images; `none`: no images
 //   images pinned           only images that are named by their digest
 //   images signed /etc/billow/cosign.pub
@@ -51,6 +52,7 @@ struct NodePolicy {
   std::vector<AccountRule> allow, deny;
   std::vector<std::string> root_for = {"root"};
   bool strict_only = false;  // no jobs but those with strict isolation
+  bool private_tmp = false;  // for plain jobs of users other than the agent's
   ImageRules images;
 };
 

@@ -267,6 +267,9 @@ Status NodeAgent::open_tasks() {
                        .image_signer = [file = options_.policy_file]() -> Result<std::string> {
                          return BILLOW_TRY(load_node_policy(file)).images.signer;
                        },
+                       .private_tmp = [file = options_.policy_file]() -> Result<bool> {
+                         return BILLOW_TRY(load_node_policy(file)).private_tmp;
+                       },
                        .pull_patience = options_.pull_patience,
                        .allow_metadata = options_.allow_metadata,
                        .allow_namespaces = options_.allow_namespaces,

@@ -63,6 +63,7 @@ class Tasks {
     std::uint64_t environment_bytes_max = 0;            // unpacked environments, for each user
     std::uint64_t image_bytes_max = 0;                  // container images, for each user
     std::function<Result<std::string>()> image_signer;  // as in Containers
+    std::function<Result<bool>()> private_tmp;          // for plain jobs of others; may be missing
     Duration pull_patience = limits::container_quiet_max;
     bool allow_metadata = false;    // jobs may use the cloud's metadata service
     bool allow_namespaces = false;  // jobs may create user namespaces and mount in them
@@ -169,6 +170,7 @@ class Tasks {
   Status specify(Starting& starting, SteadyTime paid_until);
   Result<std::string> work_dir_of(const Starting& starting);
   Status furnish(Starting& starting);
+  Status make_private_tmp(Starting& starting, const Environment& env);
   Status make_network(Starting& starting, Environment& env);  // tasks_network.cpp
   void adopt_network(TaskId task);
   std::string hosts_file(const std::string& project) const;

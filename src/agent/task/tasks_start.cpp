@@ -214,6 +214,38 @@ Result<Environment> Tasks::environment_of(Starting& s) {
   return env;
 }
 
+// A /tmp of the task's own, where the machine's owner wants it. Directories below /tmp that the job
+// was given stay visible: its own, and those of Billow.
+Status Tasks::make_private_tmp(Starting& s, const Environment& env) {
+  if (s.prepared || !s.spec.identity || s.start.bare || !options_.private_tmp ||
+      !BILLOW_TRY(options_.private_tmp()))
+    return {};
+  if (!sandbox_.makes_private_tmp())
+    return fail(Code::unsupported,
+                "this node's policy gives jobs a private /tmp, and its agent may not mount one",
+                "run the agent as root with CAP_SYS_ADMIN, or remove `tmp private`");
+  const std::string name = private_tmp_name(s.start.task);
+  BILLOW_TRY(work_.directory({.relative = name,
+                              .mode = 0700,
+                              .owner = s.user.identity,
+                              .existing = OwnPlace::If::exists_fail}));
+  s.spec.private_tmp = work_.below(name);
+  s.spec.shown = {s.spec.cwd,        s.user.home,    work_.path(),     cache_.path(),
+                  temporary_.path(), memory_.path(), executable_dir(), options_.sim_state_dir,
+                  "/tmp/nvidia-mps"};
+  for (const BoundVolume& volume : s.start.volumes)
+    s.spec.shown.push_back(volume.source);
+  for (const char* variable : {"BILLOW_CHECKPOINT_DIR", "BILLOW_CHECKPOINT", "BILLOW_CACHE"})
+    if (const auto found = env.find(variable); found != env.end())
+      s.spec.shown.push_back(found->second);
+  for (const char* variable :
+       {"BILLOW_VAULT_SOCKET", files_socket_variable, net::keepalive_variable})
+    if (const auto found = env.find(variable); found != env.end())
+      s.spec.shown.push_back(found->second.substr(0, found->second.rfind('/')));
+  std::erase_if(s.spec.shown, [](const std::string& path) { return !path.starts_with('/'); });
+  return {};
+}
+
 // Environment, secrets, volumes and, for a job with an image, its container.
 Status Tasks::furnish(Starting& s) {
   Environment env = BILLOW_TRY(environment_of(s));
@@ -259,6 +291,7 @@ Status Tasks::furnish(Starting& s) {
       files.push_back(gpu.device_files);
     sandbox_.apply_to(s.spec, device_nodes(files), s.granted.indices);
   }
+  BILLOW_TRY_VOID(make_private_tmp(s, env));
   // In a container the runtime mounts them.
   return s.other_root() ? Status{} : sandbox_.bind_to(s.spec, mounts);
 }

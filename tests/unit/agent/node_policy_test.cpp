@@ -60,6 +60,14 @@ TEST(NodePolicy, CanAskForStrictIsolation) {
     EXPECT_FALSE(parse_node_policy(bad)) << bad;
 }
 
+TEST(NodePolicy, CanGiveJobsAPrivateTmp) {
+  EXPECT_FALSE(NodePolicy{}.private_tmp);
+  EXPECT_TRUE(parse_node_policy("tmp private")->private_tmp);
+  EXPECT_FALSE(parse_node_policy("tmp private\ntmp shared")->private_tmp);
+  for (const char* bad : {"tmp", "tmp own", "tmp private shared"})
+    EXPECT_FALSE(parse_node_policy(bad)) << bad;
+}
+
 bool may_use(const std::string& policy, const std::string& image) {
   const auto parsed = parse_node_policy(policy);
   EXPECT_TRUE(parsed) << policy;
