@@ -63,7 +63,7 @@ complete -c billow -f -n __fish_use_subcommand -a loadtest -d 'measure an endpoi
 complete -c billow -f -n __fish_use_subcommand -a cp -d 'copy files into and out of jobs'
 complete -c billow -f -n __fish_use_subcommand -a join -d 'make this machine a node of a head elsewhere'
 complete -c billow -f -n __fish_use_subcommand -a restart -d 'restart one role of a running group, while the others continue'
-complete -c billow -f -n __fish_use_subcommand -a rerun -d 'run a job again with the same command, files, environment and variables'
+complete -c billow -f -n __fish_use_subcommand -a rerun -d 'run a job again exactly as it was submitted'
 complete -c billow -f -n __fish_use_subcommand -a mcp -d 'let a coding agent use Billow through the Model Context Protocol'
 complete -c billow -f -n __fish_use_subcommand -a up -d 'start a head on this machine, with an agent for its GPUs'
 complete -c billow -f -n __fish_use_subcommand -a down -d 'stop the head and the agent of this machine; running jobs continue'
