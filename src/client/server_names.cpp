@@ -26,6 +26,7 @@ std::vector<std::string> server_command_names() {
           "rsh",
           "stage",
           "box",
+          "uplink",
           "nvidia-smi",
           "install kubernetes",
           "upgrade",

@@ -68,7 +68,8 @@ TEST(RunForms, TheCommandLineIsTheSameJob) {
 }
 
 TEST(RunForms, TheJobFileIsTheSameJob) {
-  for (const auto& [path, form] : forms().members()) {
+  const Json all = forms();
+  for (const auto& [path, form] : all.members()) {
     SCOPED_TRACE(path + ": " + std::string(form["toml"].str_or("")));
     const auto request = parse_job_file(form["toml"].str_or(""), "job.toml", "/tmp");
     ASSERT_TRUE(request) << request.error().message;
