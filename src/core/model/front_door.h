@@ -1,6 +1,7 @@
 // The front door of the endpoints: names of models below /v1, host names of their own, and limits
-// of what a request may bring. Endpoints are named by their names; when one is deleted, so is
-// everything that led to it, because a later endpoint of that name may belong to somebody else.
+// of what a request may bring. Endpoints are named by their names. When one is deleted, nothing
+// leads to it any more, because a later endpoint of that name may belong to somebody else; its host
+// names stay with the project, without a target.
 #pragma once
 
 #include <cstdint>
