@@ -112,7 +112,7 @@ class Rooms(ImageTest):
             (("run", "--network", "none", "--", "true"), "needs an image, an environment or"),
             (
                 ("run", "--network", "bridge", "--image", self.image, "--", "true"),
-                "use host or none",
+                "must be host|none|internet|project",
             ),
             (
                 ("run", "--network", "none", "--nodes", "2", "--image", self.image, "--", "true"),
