@@ -326,6 +326,7 @@ class KubeDouble:
         self.watches_cut = 0
         self.tokens = {self.token}
         self.denied = set()  # (verb, resource)
+        self.starting = False  # it has not read the roles yet, so it refuses everybody
         self.quota = None
         self.refusals = []  # status codes of the next answers
         self.lost_answers = self.lost_requests = 0
@@ -449,7 +450,8 @@ class KubeDouble:
         return "system:anonymous"
 
     def may(self, user, verb, resource):
-        return user != "system:anonymous" and (verb, resource) not in self.denied
+        known = user != "system:anonymous" and not self.starting
+        return known and (verb, resource) not in self.denied
 
     def check(self, user, verb, resource, namespace=""):
         if not self.may(user, verb, resource):
@@ -468,6 +470,10 @@ class KubeDouble:
         with self.lock:
             if path == "/version":
                 return 200, {"major": "1", "minor": "34", "gitVersion": "v1.34.0-double"}
+            if path == "/readyz":
+                if self.starting:
+                    raise Refused(500, "InternalError", "[-]poststarthook/rbac failed")
+                return 200, "ok"
             if path.endswith("/selfsubjectreviews"):
                 return 201, {**body, "status": {"userInfo": {"username": user}}}
             if path.endswith("/selfsubjectaccessreviews"):

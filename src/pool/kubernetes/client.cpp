@@ -8,6 +8,7 @@ namespace billow::pool {
 namespace {
 
 constexpr Duration call_timeout = seconds(65);  // the server ends ordinary calls after 60 s
+constexpr Duration ready_timeout = seconds(10);
 constexpr Duration token_file_life = minutes(1);
 constexpr std::int64_t plugin_margin_s = 30;  // a credential is renewed before it expires
 constexpr std::size_t idle_connections_max = 8;
@@ -138,6 +139,21 @@ Status KubeClient::wait_for_turn() {
   return {};
 }
 
+// A server that starts refuses everybody until it has read the roles; it says that it is ready a
+// little later. So a refusal counts only if the server is ready.
+bool KubeClient::is_ready(const Login& login) {
+  if (!wait_for_turn())
+    return true;
+  net::BlockingClient::Call call{.target = "/readyz", .timeout = ready_timeout};
+  call.headers.set("User-Agent", "billow");
+  call.watch_fd = stop_.fd();
+  call.on_watch = [] {
+    return false;
+  };
+  const auto response = send(login, std::move(call));
+  return response && response->status == 200;
+}
+
 Result<KubeAnswer> KubeClient::with_retries(net::BlockingClient::Call call) {
   call.headers.set("User-Agent", "billow");
   call.watch_fd = stop_.fd();
@@ -155,7 +171,9 @@ Result<KubeAnswer> KubeClient::with_retries(net::BlockingClient::Call call) {
       refused = current->number;
       continue;
     }
-    if (worth_retrying(response.status) && tries + 1 < tries_max) {
+    const bool is_last = tries + 1 == tries_max;
+    const bool too_early = response.status == 403 && !is_last && !is_ready(*current);
+    if ((worth_retrying(response.status) || too_early) && !is_last) {
       if (!stop_.pause(retry_pause(response, tries)))
         return stopped();
       continue;

@@ -1,7 +1,8 @@
 // Calls to a Kubernetes API server over HTTP/1.1. Overload (429) and failures of the server (5xx)
-// are retried, and a 401 reads the credentials anew, once: tokens and certificates expire. A client
-// sends at most ten calls a second within any ten seconds, so that a burst of jobs does not slow
-// down other users of the cluster. Calls end without an answer when the signal to stop is raised.
+// are retried, and so is a 403 of a server that is not ready yet. A 401 reads the credentials anew,
+// once: tokens and certificates expire. A client sends at most ten calls a second within any ten
+// seconds, so that a burst of jobs does not slow down other users of the cluster. Calls end without
+// an answer when the signal to stop is raised.
 //
 // Thread-safe: each call has a connection of its own, and idle ones are kept.
 #pragma once
@@ -71,6 +72,7 @@ class KubeClient {
   Result<net::Response> send(const Login& login, net::BlockingClient::Call call);
   Result<KubeAnswer> with_retries(net::BlockingClient::Call call);
   Status wait_for_turn();
+  bool is_ready(const Login& login);
 
   KubeChoice choice_;
   KubeSurroundings around_;

@@ -452,6 +452,21 @@ class OnDouble(Cases, unittest.TestCase):
         asked = self.cluster.requests[before:]
         self.assertLessEqual(len(asked), 2, f"the watch tells: {asked}")
 
+    def test_a_server_that_has_not_read_its_roles_yet_is_no_missing_right(self):
+        self.add_pool("k", gpu="1xL4")
+        self.cluster.starting = True
+        before = len(self.cluster.requests)
+        job = self.rig.submit("--gpus", 1, "--", "echo", "ran")
+        poll(
+            lambda: any(r[0] == "POST" for r in self.cluster.requests[before:]),
+            "an order that is refused",
+            30,
+        )
+        time.sleep(0.3)
+        self.cluster.starting = False
+        self.assertEqual(self.rig.cli("wait", job, timeout=60).code, 0, self.rig.pool())
+        self.rig.empty()
+
     def test_a_token_that_is_replaced_is_read_anew(self):
         self.add_pool("k", gpu="1xL4")
         self.rig.ok("run", "--gpus", 1, "--", "true", timeout=60)
