@@ -30,9 +30,16 @@ void* obtain(std::size_t bytes) {
 
 }  // namespace
 
-// The forms for arrays, and those without exceptions, call these.
+// The forms for arrays call these.
 void* operator new(std::size_t bytes) {
   return obtain(bytes);
+}
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+  try {
+    return obtain(bytes);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
 }
 void operator delete(void* block) noexcept {
   release(block);
