@@ -27,10 +27,10 @@ Result<std::string> replica_to_read(Client& client, const std::string& name);
 std::string endpoint_text(const Json& endpoint);
 // The settings that differ from their defaults, as options: "--min 1, --max 4".
 std::string settings_text(const EndpointPolicy& policy);
-// The first address of an endpoint's document; empty where no gateway serves it yet.
 // The options of an endpoint that are not at their defaults, as `billow deploy` takes them, without
 // --access, --min and --max: "--balance pack, --live /alive".
 std::string options_text(const Json& policy);
+// The first address of an endpoint's document; empty where no gateway serves it yet.
 std::string url_of(const Json& endpoint);
 // "10%" or "0.5%" in thousandths. The error names `what`.
 Result<std::uint32_t> read_part(std::string_view what, std::string_view text);
