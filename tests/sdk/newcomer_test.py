@@ -297,13 +297,17 @@ class Answers(ProjectTest):
     def test_an_interrupted_data_set_continues(self):
         for i in range(12):
             self.write(f"in/{i}.txt", str(i))
+        hold = self.write("hold", "")  # while it is there, the first call alone is answered
         path = self.write(
             "captions.py",
-            """
-            import sys, time, billow
+            f"""
+            import os, time, billow
             @billow.function(max=1)
             def caption(data):
-                time.sleep(0.5)
+                if os.path.exists({hold!r} + "ing"):
+                    while os.path.exists({hold!r}):
+                        time.sleep(0.05)
+                open({hold!r} + "ing", "w").close()
                 return len(data)
             print(caption.map_dataset("in/*.txt", "out", files_at_once=2)["done"])
             """,
@@ -320,6 +324,7 @@ class Answers(ProjectTest):
         self.assertIn("KeyboardInterrupt", err)
         self.assertNotIn("failed", err)
         self.assertLess(sum(each.endswith(".json") for each in os.listdir(out)), 12)
+        os.remove(hold)
         self.assertEqual(self.ok(path).stdout, "12\n")
 
 
