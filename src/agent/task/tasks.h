@@ -168,6 +168,8 @@ class Tasks {
     bool strict() const { return wire::strict_isolation(start); }
   };
   Status specify(Starting& starting, SteadyTime paid_until);
+  Status specify_command(Starting& starting);
+  Status specify_rights(Starting& starting);
   Result<std::string> work_dir_of(const Starting& starting);
   Status furnish(Starting& starting);
   Status make_private_tmp(Starting& starting, const Environment& env);

@@ -343,15 +343,9 @@ Result<std::string> Tasks::work_dir_of(const Starting& s) {
   return make_work_dir(work_, start.task, s.user);
 }
 
-// What the supervisor is to run: the command, its user and directory, its GPUs, variables and
-// mounts (furnish), its terminal, log and deadlines, and its control group (limit). Later steps
-// need earlier ones: the directory belongs to the user, and the variables name directory and GPUs.
-Status Tasks::specify(Starting& s, SteadyTime paid_until) {
+// Whose process it is, what it runs and in which directory.
+Status Tasks::specify_command(Starting& s) {
   const Start& start = s.start;
-  for (const GivenSecret& secret : start.secrets)
-    if (secret.variable.empty() && secret.file.empty())
-      return fail(Code::conflict, secret.value);  // the head says here why it has no value
-  BILLOW_TRY_VOID(check_system_calls(start.surroundings.refused_calls));
   TaskSpec& spec = s.spec;
   spec.argv = command_of(start, s.prepared);
   spec.cwd = start.cwd.empty() ? "/" : start.cwd;
@@ -367,24 +361,29 @@ Status Tasks::specify(Starting& s, SteadyTime paid_until) {
     const auto words = stage_words();
     spec.argv.insert(spec.argv.begin(), words.begin(), words.end());
   }
-  const UserRecord self = BILLOW_TRY(current_user());
+  return {};
+}
+
+// What the process may not do.
+Status Tasks::specify_rights(Starting& s) {
+  const Surroundings& surroundings = s.start.surroundings;
+  TaskSpec& spec = s.spec;
   if (s.confined() && !s.prepared)
     return fail(Code::internal, "a confined job was to run without a container");
-  if (s.user.identity.uid != self.identity.uid) {
+  const UserRecord self = BILLOW_TRY(current_user());
+  const bool other_user = s.user.identity.uid != self.identity.uid;
+  if (other_user)
     spec.identity = s.user.identity;
-    spec.no_new_privs = true;
-    // What makes a container needs namespaces; its command is confined when it is in it.
-    if (!s.prepared)
-      spec.refused_calls = refused_calls(start.surroundings);
-  } else if (!s.prepared && asks_for_filter(start.surroundings)) {
-    spec.no_new_privs = true;
-    spec.refused_calls = refused_calls(start.surroundings);
-  }
-  // An image has its own directories, and need not have this one.
-  if (s.other_root() && !file_exists(spec.cwd))
-    spec.cwd = "/";
-  s.granted = BILLOW_TRY(claim_gpus(start));
-  BILLOW_TRY_VOID(furnish(s));
+  // What makes a container needs namespaces; its command is confined when it is in it.
+  const bool filtered = !s.prepared && (other_user || asks_for_filter(surroundings));
+  if (filtered)
+    spec.refused_calls = refused_calls(surroundings);
+  spec.no_new_privs = other_user || filtered;
+  return {};
+}
+
+// Its terminal, its log, and when it ends.
+static void specify_run(const Start& start, SteadyTime paid_until, TaskSpec& spec) {
   if (start.pty)
     spec.terminal = TerminalSize{start.rows, start.cols};
   spec.stdin_open = start.use_stdin;
@@ -399,6 +398,25 @@ Status Tasks::specify(Starting& s, SteadyTime paid_until) {
   // A fenced task must end soon after its fence: the head relies on it.
   spec.stop_grace =
       start.fenced ? std::min(start.stop_grace, limits::fence_grace) : start.stop_grace;
+}
+
+// What the supervisor is to run: the command, its user and directory, its GPUs, variables and
+// mounts (furnish), its terminal, log and deadlines, and its control group (limit). Later steps
+// need earlier ones: the directory belongs to the user, and the variables name directory and GPUs.
+Status Tasks::specify(Starting& s, SteadyTime paid_until) {
+  for (const GivenSecret& secret : s.start.secrets)
+    if (secret.variable.empty() && secret.file.empty())
+      return fail(Code::conflict, secret.value);  // the head says here why it has no value
+  BILLOW_TRY_VOID(check_system_calls(s.start.surroundings.refused_calls));
+  BILLOW_TRY_VOID(specify_command(s));
+  BILLOW_TRY_VOID(specify_rights(s));
+  TaskSpec& spec = s.spec;
+  // An image has its own directories, and need not have this one.
+  if (s.other_root() && !file_exists(spec.cwd))
+    spec.cwd = "/";
+  s.granted = BILLOW_TRY(claim_gpus(s.start));
+  BILLOW_TRY_VOID(furnish(s));
+  specify_run(s.start, paid_until, spec);
   limit(s);
   s.plan.env = spec.env;
   s.plan.cwd = spec.cwd;
