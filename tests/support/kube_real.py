@@ -512,7 +512,8 @@ disabled_plugins = ["io.containerd.internal.v1.opt"]
     def use_role(self, manifests):
         """Makes the pool's user one with exactly the shipped role."""
         self.kubectl("apply", "-f", "-", stdin=manifests)
-        token = self.kubectl("-n", self.namespace, "create", "token", "billow").strip()
+        words = ("create", "token", "billow", "--duration", "24h")
+        token = self.kubectl("-n", self.namespace, *words).strip()
         self.write_kubeconfig({"token": token})
 
     # ---- ending it

@@ -174,9 +174,9 @@ class OnReal(unittest.TestCase):
     def test_the_ranks_of_a_gang_meet_behind_one_label(self):
         self.add_pool("--option", "gang-topology=topology.kubernetes.io/zone", gpu="1xL4")
         script = (
-            # A sender that was too slow to send anything is waited for again.
-            "if [ $RANK = 0 ]; then until nc -l -p $MASTER_PORT | grep came; do :; done;"
-            ' else until echo "rank $RANK came" | nc -w 5 $MASTER_ADDR $MASTER_PORT;'
+            # The first rank sends back what it gets, so the other knows that it has arrived.
+            "if [ $RANK = 0 ]; then nc -l -p $MASTER_PORT -e cat;"
+            ' else until echo "rank $RANK came" | nc -w 5 $MASTER_ADDR $MASTER_PORT | grep came;'
             " do sleep 0.2; done; fi"
         )
         gang = ("--nodes", 2, "--gpus", 1, "--")
