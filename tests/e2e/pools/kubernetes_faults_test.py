@@ -29,6 +29,7 @@ echo start >> DIR/starts-N
 sleep TIME
 echo end >> DIR/ends-N
 """
+EVENTS = ("events", "--json", "--limit", 1000, "--after")
 SUPPORT = os.path.join(SOURCE, "tests/support")
 
 
@@ -49,6 +50,7 @@ class Story:
         # Machines whose pods were killed. One may join after that, and take a job before it dies.
         self.doomed = set()
         self.machines = {}  # by node: jobs that are over know only its number
+        self.seen = 0  # the last event
         self.happened = []
         self.refused = []  # pauses for a missing right, although the account has them all
         self.done = {name: 0 for name in self.faults}
@@ -119,10 +121,15 @@ class Story:
             self.cluster.remove(name)
 
     def note_nodes(self):
-        """A node has its name only as long as it exists."""
-        told = poll(lambda: self.attempt("nodes", "--json"), "a head that answers", 60)
-        for node in told["nodes"]:
-            self.machines[node["id"]] = node["name"].partition(".")[0]
+        """By the events, because a node may come and go between two looks at the list."""
+        told = {"events": True}
+        while told["events"]:
+            told = poll(lambda: self.attempt(*EVENTS, self.seen), "a head that answers", 60)
+            for one in told["events"]:
+                self.seen = one["seq"]
+                if one["kind"] == "node_joined":
+                    node = one["event"]["node"]
+                    self.machines[node["id"]] = node["offer"]["name"].partition(".")[0]
 
     def was_killed(self, job):
         return any(self.machines.get(task["node_id"]) in self.doomed for task in job["tasks"])
