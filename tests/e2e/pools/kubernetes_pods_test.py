@@ -237,6 +237,16 @@ class OnReal(unittest.TestCase):
         self.assertEqual(done.text.strip(), "1234", "the image has no account of the submitter")
         self.rig.empty()
 
+    def test_users_with_a_pool_each_have_their_own_uid(self):
+        for name, user in (("ana", "1001"), ("ben", "1002:2002")):
+            options = ("--option", f"user={user}", "--label", f"team={name}")
+            done = self.rig.add_pool(name, *options, gpu="1xL4")
+            self.assertEqual(done.code, 0, done)
+        for name, ids in (("ana", ["1001", "1001"]), ("ben", ["1002", "2002"])):
+            words = ("--gpus", 1, "--node-label", f"team={name}", "--", "sh", "-c", "id -u; id -g")
+            self.assertEqual(self.rig.ok("run", *words, timeout=90).text.split(), ids)
+        self.rig.empty()
+
     def test_a_restricted_namespace_refuses_a_privileged_pool_with_its_words(self):
         self.add_pool("--privileged", gpu="1xL4")
         job = self.rig.submit("--gpus", 1, "--", "true")
