@@ -2011,8 +2011,10 @@ _billow() {
         --storage) return ;;
         --files-class) return ;;
         --host) return ;;
+        --context) return ;;
+        --kubeconfig) return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--image --namespace --pool-only --storage --postgres --files-class --host --pod-monitor --daemonset --rights --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--image --namespace --pool-only --storage --postgres --files-class --host --pod-monitor --daemonset --apply --dry-run --force --context --kubeconfig --rights --help -h" -- "$cur")); return; fi
       return ;;
     "check gpus")
       if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --help -h" -- "$cur")); return; fi

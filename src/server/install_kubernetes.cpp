@@ -1,8 +1,9 @@
-// install kubernetes: prints the manifests of a head in a cluster.
+// install kubernetes: prints the manifests of a head in a cluster, or applies them.
 #include <fmt/format.h>
 
 #include "client/frame/console.h"
 #include "client/frame/server_commands.h"
+#include "pool/kubernetes/apply.h"
 #include "pool/kubernetes/manifests.h"
 #include "pool/kubernetes/yaml.h"
 
@@ -26,8 +27,41 @@ constexpr OptionSpec install_options[] = {
     {"pod-monitor", 0, nullptr, "also a PodMonitor for the Prometheus operator"},
     {"daemonset", 0, nullptr,
      "also a DaemonSet that makes every node with GPUs a Billow node, privileged"},
+    {"apply", 0, nullptr,
+     "bring the manifests to the cluster instead of printing them, by server-side apply with the "
+     "field manager billow"},
+    {"dry-run", 0, nullptr, "with --apply: the API server checks everything and changes nothing"},
+    {"force", 0, nullptr, "with --apply: take fields that others have set"},
+    {"context", 0, "NAME", "with --apply: context of the kubeconfig (default: the current one)"},
+    {"kubeconfig", 0, "FILE", "with --apply: default $KUBECONFIG, then ~/.kube/config"},
     {"rights", 0, nullptr, "print the table of rights that Billow uses, and nothing else"},
 };
+
+int apply(const std::vector<Json>& documents, const Parsed& parsed) {
+  pool::StopSignal never;
+  pool::KubeClient client(
+      {.kubeconfig = parsed.get("kubeconfig"), .context = parsed.get("context")},
+      pool::KubeSurroundings::ours(), never);
+  const auto server = client.server();
+  if (!server)
+    return report(server.error());
+  const bool rehearse = parsed.has("dry-run");
+  print(fmt::format("{}{}\n", rehearse ? "nothing is changed: checking with " : "", *server));
+  const Status done =
+      pool::apply_documents(client, documents, {.rehearse = rehearse, .force = parsed.has("force")},
+                            [](const std::string& what, bool is_new) {
+                              print(fmt::format("{} {}\n", is_new ? "created" : "applied", what));
+                            });
+  return done ? 0 : report(done.error());
+}
+
+// --dry-run and the others say how to apply; without --apply they would be ignored.
+const char* needless_option(const Parsed& parsed) {
+  for (const char* name : {"dry-run", "force", "context", "kubeconfig"})
+    if (parsed.has(name) && !parsed.has("apply"))
+      return name;
+  return nullptr;
+}
 
 int cmd_install_kubernetes(const Parsed& parsed) {
   if (parsed.has("rights")) {
@@ -49,8 +83,14 @@ int cmd_install_kubernetes(const Parsed& parsed) {
   if (!settings.files_class.empty() && !settings.postgres)
     return report_usage({Code::invalid, "--files-class is for two heads",
                          "add --postgres; one head keeps its files in its own volume"});
+  if (const char* name = needless_option(parsed))
+    return report_usage({Code::invalid, fmt::format("--{} is for --apply", name),
+                         "add --apply, or give the option to kubectl"});
+  const std::vector<Json> documents = pool::install_manifests(settings);
+  if (parsed.has("apply"))
+    return apply(documents, parsed);
   std::string text;
-  for (const Json& document : pool::install_manifests(settings))
+  for (const Json& document : documents)
     text += "---\n" + pool::to_yaml(document);
   print(text);
   return 0;
@@ -61,14 +101,14 @@ int cmd_install_kubernetes(const Parsed& parsed) {
 void add_install_commands(CommandTable& table) {
   table.push_back(
       {.name = "install kubernetes",
-       .summary = "print the manifests that run a head in a Kubernetes cluster",
+       .summary = "print or apply the manifests that run a head in a Kubernetes cluster",
        .example =
-           "billow install kubernetes --image registry.example/billow:0.1 | kubectl apply "
-           "--server-side -f -\nbillow install kubernetes --pool-only --namespace team | kubectl "
-           "apply --server-side -f -",
+           "billow install kubernetes --image registry.example/billow:0.1 --apply\nbillow install "
+           "kubernetes --pool-only --namespace team | kubectl apply --server-side -f -",
        .run = cmd_install_kubernetes,
-       .details = "docs/kubernetes.md explains each part. Nothing is changed in the cluster: the "
-                  "manifests go to standard output.",
+       .details =
+           "docs/kubernetes.md explains each part. Without --apply nothing is changed in the "
+           "cluster: the manifests go to standard output.",
        .options = {install_options},
        .group = "machines",
        .talks_to_head = false,

@@ -113,7 +113,10 @@ class Handler(BaseHTTPRequestHandler):
                 except OSError:  # the client has gone
                     self.close_connection = True
                     return None
-            code, answer = cluster.handle(user, self.command, url.path, query, body)
+            if self.headers.get("Content-Type") == "application/apply-patch+yaml":
+                code, answer = cluster.apply(url.path, query, body)
+            else:
+                code, answer = cluster.handle(user, self.command, url.path, query, body)
         except Refused as refused:
             code, answer = refused.code, refused.status
         except ConnectionAbortedError:
@@ -328,6 +331,8 @@ class KubeDouble:
         self.denied = set()  # (verb, resource)
         self.starting = False  # it has not read the roles yet, so it refuses everybody
         self.quota = None
+        self.applied = {}  # path → what was applied there
+        self.foreign = {}  # path → somebody else who has set fields there
         self.refusals = []  # status codes of the next answers
         self.lost_answers = self.lost_requests = 0
         self.lost_creations = 0  # answers to the creation of a pod
@@ -466,6 +471,22 @@ class KubeDouble:
             )
 
     # ---- the API
+    def apply(self, path, query, body):
+        """Server-side apply. (JSON is YAML.)"""
+        with self.lock:
+            if not query.get("fieldManager"):
+                raise Refused(400, "BadRequest", "fieldManager is required for apply patch")
+            if not path.endswith("/" + body["metadata"]["name"]):
+                raise Refused(400, "BadRequest", "the name differs from the one in the address")
+            if path in self.foreign and query.get("force") != "true":
+                message = f'Apply failed with 1 conflict: conflict with "{self.foreign[path]}"'
+                raise Refused(409, "Conflict", message)
+            code = 200 if path in self.applied else 201
+            if query.get("dryRun") != "All":
+                self.applied[path] = body
+                self.foreign.pop(path, None)
+            return code, body
+
     def handle(self, user, method, path, query, body):
         with self.lock:
             if path == "/version":

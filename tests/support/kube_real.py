@@ -126,7 +126,8 @@ class KubeReal:
             self.make_credentials()
             self.start_etcd()
             self.api_back()
-            self.start_controllers()
+            self.start_manager()
+            self.start_scheduler()
             if kubelet:
                 self.start_containerd()
                 self.start_kubelet()
@@ -293,6 +294,10 @@ class KubeReal:
             kubectl = (find_program("kubectl"), "--kubeconfig", self.file("admin.conf"))
             self.spawn("proxy", *kubectl, "proxy", "--unix-socket", self.file("api.sock"))
         poll(ready, "API ready", 240)
+        # Controllers and scheduler may have ended without it; a real cluster starts them again.
+        for name, start in (("manager", self.start_manager), ("scheduler", self.start_scheduler)):
+            if name in self.processes and self.processes[name].poll() is not None:
+                start()
 
     def start_api(self):
         self.spawn(
@@ -324,7 +329,7 @@ class KubeReal:
     def api_speaks(self):
         self.signal("apiserver", signal.SIGCONT)
 
-    def start_controllers(self):
+    def start_manager(self):
         self.spawn(
             "manager",
             *(find_program("kube-controller-manager"), "--kubeconfig", self.file("manager.conf")),
@@ -332,6 +337,8 @@ class KubeReal:
             *("--root-ca-file", self.file("ca.crt"), "--leader-elect=false"),
             *("--use-service-account-credentials=true", "--bind-address=127.0.0.1"),
         )
+
+    def start_scheduler(self):
         self.spawn(
             "scheduler",
             *(find_program("kube-scheduler"), "--kubeconfig", self.file("scheduler.conf")),
@@ -474,7 +481,8 @@ disabled_plugins = ["io.containerd.internal.v1.opt"]
         self.set_profile(profile)
         # Pods cannot be created before the controllers have made it.
         account = place + "/serviceaccounts/default"
-        poll(lambda: self.get(account), "the namespace's service account", 60)
+        # After an outage of the API server they look for it ever more seldom.
+        poll(lambda: self.get(account), "the namespace's service account", 180)
 
     def set_profile(self, profile):
         """The profile of pod security that the namespace enforces."""
@@ -512,7 +520,8 @@ disabled_plugins = ["io.containerd.internal.v1.opt"]
     def use_role(self, manifests):
         """Makes the pool's user one with exactly the shipped role."""
         self.kubectl("apply", "-f", "-", stdin=manifests)
-        token = self.kubectl("-n", self.namespace, "create", "token", "billow").strip()
+        words = ("create", "token", "billow", "--duration", "24h")
+        token = self.kubectl("-n", self.namespace, *words).strip()
         self.write_kubeconfig({"token": token})
 
     # ---- ending it

@@ -234,10 +234,8 @@ def run(options, rig, cluster, kubelets):
     time.sleep(5)
     empty_mib, empty_cpu = head.memory_mib(), head.cpu_s()
     began, wall = time.monotonic(), time.time()
-    rig.ok(
-        *("submit", "--array", f"0-{options.pods - 1}", "--gpus", 4, "--", "sleep", "36000"),
-        timeout=120,
-    )
+    array = ("submit", "--json", "--array", f"0-{options.pods - 1}", "--gpus", 4)
+    job = rig.ok(*array, "--", "sleep", "36000", timeout=120).json["id"]
     usable = {}
 
     def all_run():
@@ -273,6 +271,9 @@ def run(options, rig, cluster, kubelets):
         "from the start of a pod's container to a node that takes jobs: median"
         f" {statistics.median(waits):.2f} s, most {max(waits):.2f} s, of {len(waits)}"
     )
+    # While their agents run: else the jobs that run would stay.
+    rig.ok("stop", job, timeout=120)
+    poll(lambda: not rig.json("ps", timeout=120)["jobs"], "every job stopped", 120)
     return max(rate, peak) <= REQUESTS_PER_S_MAX
 
 

@@ -197,7 +197,7 @@ Result<KubeAnswer> KubeClient::ask(const KubeCall& call) {
   http.headers.set("Accept", call.accept);
   if (!call.body.is_null()) {
     http.body = call.body.dump();
-    http.headers.set("Content-Type", "application/json");
+    http.headers.set("Content-Type", call.content_type);
   }
   return with_retries(std::move(http));
 }

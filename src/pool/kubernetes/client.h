@@ -25,6 +25,7 @@ struct KubeCall {
   std::string target;  // "/api/v1/namespaces/team/pods?limit=500"
   Json body;           // null: none
   std::string accept = "application/json";
+  std::string content_type = "application/json";  // of the body
 };
 
 struct KubeAnswer {

@@ -11,9 +11,10 @@ import unittest
 import urllib.request
 
 import kube_real
+import yaml
 from chart_render import render_chart
+from kube_double import KubeDouble
 from rig import BILLOW, SOURCE, Rig, poll
-
 
 
 def printed(*options):
@@ -155,6 +156,81 @@ class Install(unittest.TestCase):
         self.assertIn("--image", done.stderr)
 
 
+def bring(kubeconfig, *options, network=()):
+    """`billow install kubernetes --apply`: its exit code, and what it said."""
+    words = ("install", "kubernetes", "--apply", "--kubeconfig", kubeconfig)
+    done = subprocess.run(
+        [*network, BILLOW, *words, *options],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+class ApplyToDouble(unittest.TestCase):
+    """Server-side apply by Billow's own client."""
+
+    def setUp(self):
+        root = tempfile.mkdtemp(prefix="billow-k8s-")
+        self.addCleanup(shutil.rmtree, root, ignore_errors=True)
+        self.cluster = KubeDouble(os.path.join(root, "cluster"), root)
+        self.addCleanup(self.cluster.close)
+
+    def bring(self, *options):
+        return bring(self.cluster.kubeconfig, *options)
+
+    def test_every_document_arrives_also_if_answers_are_lost(self):
+        self.cluster.refusals = [503, 429]
+        options = ("--image", "i", "--postgres", "--daemonset", "--host", "h", "--pod-monitor")
+        code, said = self.bring(*options)
+        self.assertEqual(code, 0, said)
+        wanted = list(yaml.safe_load_all(printed(*options)))
+        self.assertEqual(list(self.cluster.applied.values()), wanted)
+        self.assertIn(
+            "/apis/networking.k8s.io/v1/namespaces/billow/networkpolicies/billow-nodes",
+            self.cluster.applied,
+        )
+        self.assertEqual(said.count("created "), len(wanted), said)
+        self.cluster.lost_answers = 2
+        code, said = self.bring(*options)
+        self.assertEqual((code, said.count("applied ")), (0, len(wanted)), said)
+
+    def test_fields_of_others_are_taken_only_by_force(self):
+        path = "/apis/apps/v1/namespaces/billow/statefulsets/billow-head"
+        self.cluster.foreign[path] = "kubectl"
+        code, said = self.bring("--image", "i")
+        self.assertEqual(code, 1, said)
+        self.assertIn('conflict with "kubectl"', said)
+        self.assertIn("--force", said)
+        self.assertEqual(self.bring("--image", "i", "--force")[0], 0)
+        self.assertIn(path, self.cluster.applied)
+
+    def test_a_rehearsal_changes_nothing(self):
+        code, said = self.bring("--image", "i", "--dry-run")
+        self.assertEqual((code, self.cluster.applied), (0, {}), said)
+
+    def test_options_of_apply_need_it(self):
+        words = ("install", "kubernetes", "--image", "i", "--dry-run")
+        done = subprocess.run([BILLOW, *words], capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--apply", done.stderr)
+
+
+def helm_template(**values):
+    """The chart as helm itself renders it."""
+    sets = [word for name, value in values.items() for word in ("--set", f"{name}={value}")]
+    chart = os.path.join(SOURCE, "packaging/helm/billow")
+    words = ("template", "billow", chart, "--namespace", "billow", *sets)
+    done = subprocess.run(
+        [kube_real.find_program("helm"), *words], capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        raise AssertionError(done.stderr)
+    return done.stdout
+
+
 @unittest.skipIf(kube_real.missing(), kube_real.missing())
 class OnReal(unittest.TestCase):
     def setUp(self):
@@ -191,6 +267,64 @@ class OnReal(unittest.TestCase):
                 stdin=text,
             )
             self.assertIn("role.rbac.authorization.k8s.io/billow-pool", said)
+
+    def test_billow_applies_its_manifests_by_itself(self):
+        config, network = self.cluster.file("admin.conf"), self.cluster.spaces.network()
+
+        def billow(*options):
+            return bring(config, "--image", "i", *options, network=network)
+
+        code, said = billow("--dry-run")
+        self.assertEqual(code, 1, "without the namespace nothing in it can be checked")
+        self.assertIn('namespaces "billow" not found', said)
+        code, said = billow("--daemonset", "--host", "h.example.org")
+        self.assertEqual(code, 0, said)
+        self.assertIn("created StatefulSet billow/billow-head", said)
+        self.assertEqual(billow("--dry-run")[0], 0)
+        head = ("-n", "billow", "get", "statefulset", "billow-head", "-o")
+        managers = self.cluster.kubectl(*head, "json", "--show-managed-fields")
+        managed = json.loads(managers)["metadata"]["managedFields"]
+        self.assertIn(("billow", "Apply"), [(m["manager"], m["operation"]) for m in managed])
+        # What somebody else has changed since is not taken back silently.
+        image = "jsonpath={.spec.template.spec.containers[0].image}"
+        self.cluster.kubectl(
+            *("-n", "billow", "set", "image", "statefulset/billow-head", "*=theirs:1")
+        )
+        code, said = billow()
+        self.assertEqual(code, 1, said)
+        self.assertRegex(said, r"conflict with .kubectl[\s\S]*\.image")
+        self.assertIn("--force", said)
+        self.assertEqual(self.cluster.kubectl(*head, image), "theirs:1")
+        self.assertEqual(billow("--force")[0], 0)
+        self.assertEqual(self.cluster.kubectl(*head, image), "i")
+        # Objects that only the earlier options brought stay.
+        self.assertIn("billow-node", self.cluster.kubectl("-n", "billow", "get", "daemonset"))
+        self.assertEqual(bring(config, "--pool-only", network=network)[0], 0)
+        code, said = billow("--pod-monitor")
+        self.assertEqual(code, 1, said)
+        self.assertIn("the cluster must know PodMonitor of monitoring.coreos.com/v1", said)
+
+    @unittest.skipUnless(kube_real.find_program("helm"), "helm is not installed")
+    def test_the_chart_as_helm_renders_it_passes_the_server(self):
+        self.cluster.kubectl("create", "namespace", "billow")
+        image = {"image": "registry.example/billow:0.1"}
+        every = {"postgres": "true", "filesClass": "nfs", "host": "h.example", "daemonSet": "true"}
+        for values in (image, {**image, **every}):
+            text = helm_template(**values)
+            ours = render_chart("billow", **{k: v == "true" or v for k, v in values.items()})
+            self.assertEqual(
+                by_title(text), by_title(ours), "our reader of the chart gives what helm does"
+            )
+            said = self.cluster.kubectl(
+                *("apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-"),
+                stdin=text,
+            )
+            self.assertIn("statefulset.apps/billow-head", said)
+
+
+def by_title(text):
+    documents = [one for one in yaml.safe_load_all(text) if one]
+    return {(one["kind"], one["metadata"]["name"]): one for one in documents}
 
 
 if __name__ == "__main__":

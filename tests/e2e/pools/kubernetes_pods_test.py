@@ -174,9 +174,9 @@ class OnReal(unittest.TestCase):
     def test_the_ranks_of_a_gang_meet_behind_one_label(self):
         self.add_pool("--option", "gang-topology=topology.kubernetes.io/zone", gpu="1xL4")
         script = (
-            # A sender that was too slow to send anything is waited for again.
-            "if [ $RANK = 0 ]; then until nc -l -p $MASTER_PORT | grep came; do :; done;"
-            ' else until echo "rank $RANK came" | nc -w 5 $MASTER_ADDR $MASTER_PORT;'
+            # The first rank sends back what it gets, so the other knows that it has arrived.
+            "if [ $RANK = 0 ]; then nc -l -p $MASTER_PORT -e cat;"
+            ' else until echo "rank $RANK came" | nc -w 5 $MASTER_ADDR $MASTER_PORT | grep came;'
             " do sleep 0.2; done; fi"
         )
         gang = ("--nodes", 2, "--gpus", 1, "--")
@@ -235,6 +235,16 @@ class OnReal(unittest.TestCase):
         self.add_pool("--privileged", "--option", "user=1234", gpu="1xL4")
         done = self.rig.ok("run", "--gpus", 1, "--", "id", "-u", timeout=90)
         self.assertEqual(done.text.strip(), "1234", "the image has no account of the submitter")
+        self.rig.empty()
+
+    def test_users_with_a_pool_each_have_their_own_uid(self):
+        for name, user in (("ana", "1001"), ("ben", "1002:2002")):
+            options = ("--option", f"user={user}", "--label", f"team={name}")
+            done = self.rig.add_pool(name, *options, gpu="1xL4")
+            self.assertEqual(done.code, 0, done)
+        for name, ids in (("ana", ["1001", "1001"]), ("ben", ["1002", "2002"])):
+            words = ("--gpus", 1, "--node-label", f"team={name}", "--", "sh", "-c", "id -u; id -g")
+            self.assertEqual(self.rig.ok("run", *words, timeout=90).text.split(), ids)
         self.rig.empty()
 
     def test_a_restricted_namespace_refuses_a_privileged_pool_with_its_words(self):

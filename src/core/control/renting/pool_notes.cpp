@@ -36,6 +36,26 @@ std::string idle_text(const State& state, const Pool& pool) {
                      gpus == 1 ? "" : "s", format_duration(pool.idle));
 }
 
+// A machine came for the job, and the job did not start on it.
+std::string vain_text(const State& state, const Job& job, const Pool& pool, WallTime now) {
+  const JobId kind = kind_of_job(state, job.id);
+  for (const auto& [name, machine] : state.machines) {
+    if (machine.pool != pool.id || machine.state != MachineState::here || !machine.idle_since ||
+        kind_of_job(state, machine.job) != kind || !is_unused(state, machine) ||
+        !all_nodes_came(state, machine, now))
+      continue;
+    for (NodeId id : nodes_of(state, machine)) {
+      const std::size_t found = state.nodes.at(id).offer.gpus.size();
+      if (found < static_cast<std::size_t>(machine.gpus))
+        return fmt::format("Pool {}: {} came and cannot run it: its agent found {} of {} GPU{}.",
+                           pool.name, name, found, machine.gpus, machine.gpus == 1 ? "" : "s");
+    }
+    return fmt::format("Pool {}: {} came and cannot run it; it is released after {} (--idle).",
+                       pool.name, name, format_duration(pool.idle));
+  }
+  return {};
+}
+
 std::string pool_note(const State& state, const Job& job, const Pool& pool, WallTime now) {
   std::uint32_t machines = 0;
   const Machine* coming = nullptr;
@@ -60,6 +80,8 @@ std::string pool_note(const State& state, const Job& job, const Pool& pool, Wall
         coming->wanted_at + pool.patience < now ? " It is slow, so the next pool is asked as well."
                                                 : "",
         idle_text(state, pool));
+  if (std::string vain = vain_text(state, job, pool, now); !vain.empty())
+    return vain;
   if (machines + (job.spec->roles.empty() ? job.spec->nodes : 1) > pool.machines_max)
     return fmt::format("Pool {} is full: {} of at most {} machines exist.", pool.name, machines,
                        pool.machines_max);
