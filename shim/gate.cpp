@@ -102,8 +102,12 @@ struct Meter {
   CUcontext context;
   CUevent marks[4];            // recorded and not known to be complete, oldest first
   uint32_t counts[4];          // launches that each mark covers
+  uint32_t pauses[4];          // how often launches had waited at the gate before each mark
   uint32_t outstanding, most;  // how many may be
   CUevent last;                // the newest one known to be complete
+  uint32_t last_pauses;
+  float lately[4];  // times per launch, of the last marks; 0: none
+  uint32_t at;      // where the next one goes
   CUevent spare;
   uint32_t launches, batch;
   uint64_t marked_ns;
@@ -116,6 +120,8 @@ constexpr uint64_t mark_interval_ns = 1000000;
 constexpr uint32_t batch_max = 256;
 constexpr uint32_t marks_max = 4;
 constexpr float long_launch_ns = 2e6f;  // two such launches keep the GPU busy
+constexpr float slice_ms = 8;           // another job's time slices take less than this
+uint32_t pauses;                        // how often a launch waited at the gate
 
 Meter* meter_of(CUstream stream, Thread* owner) {
   CUcontext context = nullptr;
@@ -144,26 +150,45 @@ bool capturing(CUstream stream, bool per_thread) {
   return r != CUDA_OK || status != 0;
 }
 
-// The oldest mark is complete: derive how many launches fill one interval.
-void learn(Meter* m, CUevent done, uint32_t launches) {
+// How long a launch takes, from the time between two marks. That contains the time slices of other
+// jobs, so the shortest of the last few counts: a job whose queue is limited by longer ones would
+// launch too little in advance, and lose its own slices.
+float time_per_launch(Meter* m, float elapsed_ms, uint32_t launches) {
+  const float now = elapsed_ms * 1e6f / static_cast<float>(launches);
+  if (elapsed_ms > slice_ms)
+    for (float& each : m->lately)
+      each = now;
+  m->lately[m->at++ % 4] = now;
+  float least = now;
+  for (const float each : m->lately)
+    least = each > 0 && each < least ? each : least;
+  return least;
+}
+
+// The oldest mark is complete: derive how many launches fill one interval. An interval in which
+// launches waited at the gate says nothing about them.
+void learn(Meter* m, CUevent done, uint32_t launches, uint32_t paused) {
   float elapsed_ms = 0;
   if (m->last && REAL(cuEventElapsedTime, &elapsed_ms, m->last, done) == CUDA_OK &&
       elapsed_ms > 0) {
     if (pages.slot)
       __atomic_fetch_add(&pages.slot->metered_ns, static_cast<uint64_t>(elapsed_ms * 1e6f),
                          __ATOMIC_RELAXED);
-    const float per_launch_ns = elapsed_ms * 1e6f / static_cast<float>(launches);
-    m->most = per_launch_ns > long_launch_ns ? 2 : marks_max;
-    float want = static_cast<float>(mark_interval_ns) / per_launch_ns;
-    if (want > static_cast<float>(m->batch) * 2)
-      want = static_cast<float>(m->batch) * 2;
-    m->batch = want < 1 ? 1 : want > batch_max ? batch_max : static_cast<uint32_t>(want);
+    if (paused == m->last_pauses) {
+      const float per_launch_ns = time_per_launch(m, elapsed_ms, launches);
+      m->most = per_launch_ns > long_launch_ns ? 2 : marks_max;
+      float want = static_cast<float>(mark_interval_ns) / per_launch_ns;
+      if (want > static_cast<float>(m->batch) * 2)
+        want = static_cast<float>(m->batch) * 2;
+      m->batch = want < 1 ? 1 : want > batch_max ? batch_max : static_cast<uint32_t>(want);
+    }
   }
   if (m->last && !m->spare)
     m->spare = m->last;
   else if (m->last)
     REAL(cuEventDestroy_v2, m->last);
   m->last = done;
+  m->last_pauses = paused;
 }
 
 }  // namespace
@@ -221,6 +246,7 @@ CUresult gate_slow(Thread* thread, bool waits_for_turn, uint32_t kind) {
     if (slot && !counted) {
       counted = true;
       __atomic_fetch_add(&slot->waiters, 1u, __ATOMIC_RELAXED);
+      __atomic_fetch_add(&pauses, 1u, __ATOMIC_RELAXED);
     }
     // With a timeout, because the arbiter may have ended: its word then never changes, but
     // arbiter_gate points elsewhere.
@@ -281,16 +307,19 @@ void meter(Thread* thread, CUstream stream, bool per_thread_stream) {
     return;
   }
   CUevent oldest = nullptr;
-  uint32_t covered = 0;
+  uint32_t covered = 0, paused = 0;
   while (m->outstanding >= m->most) {
     if (oldest)
       REAL(cuEventDestroy_v2, oldest);
     oldest = m->marks[0];
     covered += m->counts[0];
+    paused = m->pauses[0];
     m->outstanding--;
     memmove(m->marks, m->marks + 1, sizeof m->marks[0] * m->outstanding);
     memmove(m->counts, m->counts + 1, sizeof m->counts[0] * m->outstanding);
+    memmove(m->pauses, m->pauses + 1, sizeof m->pauses[0] * m->outstanding);
   }
+  m->pauses[m->outstanding] = __atomic_load_n(&pauses, __ATOMIC_RELAXED);
   m->marks[m->outstanding] = mark;
   m->counts[m->outstanding++] = launches;
   pthread_mutex_unlock(&meter_lock);
@@ -298,7 +327,7 @@ void meter(Thread* thread, CUstream stream, bool per_thread_stream) {
     return;
   REAL(cuEventSynchronize, oldest);
   Guard guard(&meter_lock);
-  learn(m, oldest, covered);
+  learn(m, oldest, covered, paused);
 }
 
 // Waits until the GPU has finished this process's work. Polls if the driver can record an event for

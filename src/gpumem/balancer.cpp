@@ -74,6 +74,10 @@ bool Balancer::easy_together() const {
   });
 }
 
+double Balancer::margin(const Job& job) const {
+  return std::max(options_.margin_large, options_.margin * std::min(1.0, 2 * (1 - job.target)));
+}
+
 // A job is active if it waits, works, or has just worked. Its promise is its share of the active
 // jobs' shares.
 void Balancer::find_active(std::int64_t now_ns) {
@@ -117,7 +121,7 @@ void Balancer::account(std::int64_t now_ns, double spent_ns) {
     job.progress_ns += progress;
     if (active_ < 2)
       continue;
-    job.behind_ns += spent_ns * job.target * (1 + options_.margin) - progress;
+    job.behind_ns += spent_ns * job.target * (1 + margin(job)) - progress;
     measure(job, launches, now_ns);
     compare(job, alone, launches, now_ns, spent_ns);
   }
@@ -204,19 +208,22 @@ void Balancer::finish_measuring(std::int64_t now_ns) {
     rate.ns = rate.ns * options_.keep + ns;
     rate.launches = rate.launches * options_.keep + launches;
   }
-  // Measuring a job alone makes the others wait. While all have more than their promise, an error
-  // of the rates harms nobody.
-  const bool easy = easy_together();
-  const auto later = [&](std::int64_t& at, std::int64_t& again) {
+  // Measuring a job alone makes the others wait, and beside a large share it takes ten times as
+  // long to make up for that. While all have more than their promise, an error of the rates harms
+  // nobody; nor does one of the rate alone of a job that is far ahead.
+  const bool easy_now = easy_together();
+  const auto later = [&](std::int64_t& at, std::int64_t& again, bool easy) {
     const std::int64_t longer = easy ? std::min(again * 3, options_.again_easy_ns)
                                      : std::min(again * 3 / 2, options_.again_most_ns);
     again = again ? longer : options_.again_first_ns;
     at = now_ns + again;
   };
-  if (turn_)
-    later(jobs_.at(turn_).measure_ns, jobs_.at(turn_).again_ns);
-  else
-    later(together_at_ns_, together_again_ns_);
+  if (turn_) {
+    Job& job = jobs_.at(turn_);
+    later(job.measure_ns, job.again_ns, easy_now || job.behind_ns <= -0.5 * credit(job));
+  } else {
+    later(together_at_ns_, together_again_ns_, easy_now);
+  }
   clean_ns_ = 0;
   measuring_ = false;
 }

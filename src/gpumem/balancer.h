@@ -43,9 +43,11 @@ struct BalancerOptions {
   std::int64_t burst_ns = 300'000;           // launches further apart begin a new burst
   std::int64_t again_first_ns = 1'000'000'000;  // measure again after this time, later after
   std::int64_t again_most_ns = 3'000'000'000;   // up to this,
-  std::int64_t again_easy_ns = 9'000'000'000;   // or this, while nobody needs turns
-  double easy = 1.15;    // that is, together all make this many times their promised progress
-  double margin = 0.02;  // added to the promise, against errors of measurement
+  std::int64_t again_easy_ns = 9'000'000'000;   // or this, while it has more than its promise
+  double easy = 1.15;  // that is, together all make this many times their promised progress
+  // Added to the promise, against errors of measurement; less to a large one, which is mostly kept
+  // in time alone, where nothing is estimated.
+  double margin = 0.02, margin_large = 0.008;
   std::int64_t rest_ns = 500'000'000;     // idle for longer: its rates may be outdated
   std::int64_t compare_ns = 250'000'000;  // time over which launches are compared with the rates
   double change = 1.4;                    // a rate that is off by this factor is measured again
@@ -117,6 +119,7 @@ class Balancer {
   using Entry = std::pair<const Id, Job>;
   bool has_gpu_alone(const Job& job) const;
   bool easy_together() const;
+  double margin(const Job& job) const;
   double together_rate(const Job& job) const;
   void find_active(std::int64_t now_ns);
   void account(std::int64_t now_ns, double spent_ns);

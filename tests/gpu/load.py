@@ -1,5 +1,6 @@
 """A PyTorch load that answers lines: `run KIND SECONDS` → iterations, seconds, and the best group's
-seconds per iteration. Kinds: matmul, train, graph; for mixed pairs also long (matrices of 12288), step (a training step that reads its
+seconds per iteration; `at KIND START FROM UNTIL END` (times of the monotonic clock) → how many
+iterations it made from FROM until UNTIL while it ran from START to END. Kinds: matmul, train, graph; for mixed pairs also long (matrices of 12288), step (a training step that reads its
 loss and then computes on the host), memory (bound by memory) and tiny (small kernels)."""
 import sys
 import time
@@ -73,12 +74,10 @@ for step, _ in list(steps.values()):
         step()
 torch.cuda.synchronize()
 print("ok ready=1", flush=True)
-for line in sys.stdin:
-    words = line.split()
-    if not words or words[0] == "quit":
-        break
-    step, group = steps[words[1]]
-    seconds, count = float(words[2]), 0
+
+
+def run(step, group, seconds):
+    count = 0
     best = seconds
     begin = last = time.monotonic()
     while last - begin < seconds:
@@ -89,3 +88,29 @@ for line in sys.stdin:
         now = time.monotonic()
         best, last = min(best, (now - last) / group), now
     print(f"ok iterations={count} seconds={last - begin:.6f} best={best:.9f}", flush=True)
+
+
+def run_at(step, group, start, since, until, end):
+    """A group that began before SINCE or ended after UNTIL counts in part."""
+    time.sleep(max(0.0, start - time.monotonic()))
+    began = last = time.monotonic()
+    count = 0.0
+    while last < end:
+        for _ in range(group):
+            step()
+        torch.cuda.synchronize()
+        now = time.monotonic()
+        count += group * max(0.0, min(now, until) - max(last, since)) / (now - last)
+        last = now
+    print(
+        f"ok iterations={count:.3f} seconds={until - since:.6f} late={began - start:.6f}"
+        f" over={last - end:.6f}",
+        flush=True,
+    )
+
+
+for line in sys.stdin:
+    words = line.split()
+    if not words or words[0] == "quit":
+        break
+    (run if words[0] == "run" else run_at)(*steps[words[1]], *map(float, words[2:]))

@@ -31,7 +31,7 @@ def compare(first, second, ask, rounds):
 def side_by_side(plain, shimmed, ask):
     """The median over short groups, each beside one of the other process: what slows the host down for a second slows both."""
     ratios = []
-    for turn in range(2 * GROUPS):
+    for turn in range(GROUPS):
         pair = (plain, shimmed) if turn % 2 else (shimmed, plain)
         took = {p: float(p.ask(ask)["seconds"]) for p in pair}
         ratios.append(took[shimmed] / took[plain] - 1)
@@ -115,7 +115,7 @@ def part_torch_overhead(
                 best = ([], [])
                 for turn in range(8):
                     for i in (turn % 2, 1 - turn % 2):
-                        best[i].append(float((plain, shimmed)[i].ask(f"run {kind} 0.25")["best"]))
+                        best[i].append(float((plain, shimmed)[i].ask(f"run {kind} 0.15")["best"]))
                 ratios[kind].append(min(best[1]) / min(best[0]) - 1)
             else:
                 # Here the card's power is the limit, and the first moments after a rest are clocked

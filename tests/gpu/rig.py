@@ -22,13 +22,13 @@ MIB = 1 << 20
 
 
 class MemoryService:
-    def __init__(self, arena_bytes, period_ms=100, more=()):
+    def __init__(self, arena_bytes, period_ms=100, more=(), program=None):
         self.dir = tempfile.mkdtemp(prefix="bv-")
         self.socket, self.admin = self.dir + "/jobs", self.dir + "/admin"
         env = dict(os.environ)
         self.process = subprocess.Popen(
             [
-                BUILD + "/billow-gpumem",
+                program or BUILD + "/billow-gpumem",
                 "--socket",
                 self.socket,
                 "--admin",

@@ -535,6 +535,12 @@ def part_exit():
     part_exits()
 
 
+def part_link():
+    from sizes import part_sizes
+
+    part_sizes(stock_checkpoint)
+
+
 def part_sharing():
     from ipc import part_ipc
 
@@ -591,6 +597,7 @@ ALONE = {
     "train": part_train,
     "tiny": part_tiny,
     "swap": part_swaps,
+    "sizes": part_link,
     "wake": part_wakes,
     "exits": part_exit,
     "ipc": part_sharing,

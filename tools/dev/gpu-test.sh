@@ -6,7 +6,8 @@
 #   8 verdicts on idle, busy, hung and bursty processes · 9 record the signals of twenty kinds of work for the test of
 #   the idle verdict, into $OUT (seven minutes) · wake: wake an endpoint with a model of 16 GiB (four minutes)
 #   exits: processes of four threads that exit while they are suspended and resumed · ipc: processes that share memory ·
-#   mixed: shares of ten pairs of different work (six minutes) · asleep: 160 GiB of suspended memory (two minutes) ·
+#   sizes: suspend and resume of 20 and 50 GiB beside the stock driver (two minutes) ·
+#   mixed: shares of ten pairs of different work (eight minutes) · asleep: 160 GiB of suspended memory (two minutes) ·
 #   programs: many different programs suspended and resumed at work (two minutes) ·
 #   wall: jobs with --isolation strict, from the bundle
 # --sim: run everything, small, on the simulated driver. That checks the tests, not the figures.
