@@ -140,9 +140,9 @@ export function words(e: Said, name: (kind: string, id: number) => string): Word
         href: at,
       };
     case 'schedule_added':
-      return { text: `schedule ${b.schedule?.name ?? ''} was added` };
+      return { text: `schedule ${b.schedule?.name ?? ''} was added`, href: '#/schedules' };
     case 'schedule_removed':
-      return { text: 'a schedule was removed' };
+      return { text: 'a schedule was removed', href: '#/schedules' };
     case 'budget_set':
       return {
         text:

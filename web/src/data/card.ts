@@ -20,10 +20,11 @@ export function conditionOf(
   return gpu.util >= 0 && gpu.util < idleBelowPct ? 'idle' : 'used';
 }
 
-// The shade of a GPU by its load: f free, d drained, x sick or lost, u unknown, 0 to 5.
+// The shade of a GPU by its load: f free, d drained, x sick or lost, u unknown, 0 idle, 1 to 5 busy.
 export function shadeOf(condition: Condition, util: number): string {
   if (condition === 'free') return 'f';
   if (condition === 'drained') return 'd';
   if (condition === 'sick' || condition === 'lost') return 'x';
-  return util < 0 ? 'u' : String(Math.min(5, Math.floor(util / 20)));
+  if (util < 0) return 'u';
+  return condition === 'idle' ? '0' : String(Math.max(1, Math.min(5, Math.ceil(util / 20))));
 }

@@ -58,15 +58,15 @@ function Table({ list }: { list: Endpoint[] }) {
             <tr>
               <th>Endpoint</th>
               <th>State</th>
-              <th>Project</th>
+              <th class="wide">Project</th>
               <th>Replicas</th>
-              <th class="right">In flight</th>
-              <th class="right">Waiting</th>
+              <th class="right wide">In flight</th>
+              <th class="right roomy">Waiting</th>
               <th class="right">Requests</th>
-              <th class="right">Median</th>
-              <th class="right">99 % within</th>
-              <th class="right">Cost</th>
-              <th>Remark</th>
+              <th class="right wide">Median</th>
+              <th class="right roomy">99 % within</th>
+              <th class="right roomy">Cost</th>
+              <th class="wide">Remark</th>
             </tr>
           </thead>
           <tbody>
@@ -78,17 +78,17 @@ function Table({ list }: { list: Endpoint[] }) {
                 <td>
                   <span class={`state ${tone[e.status] ?? ''}`}>{e.status}</span>
                 </td>
-                <td>{e.project}</td>
+                <td class="wide">{e.project}</td>
                 <td>{replicas(e)}</td>
-                <td class="right">{e.figures ? count(e.figures.in_flight) : '–'}</td>
-                <td class={`right ${e.figures?.held ? 'warn' : ''}`}>
+                <td class="right wide">{e.figures ? count(e.figures.in_flight) : '–'}</td>
+                <td class={`right roomy ${e.figures?.held ? 'warn' : ''}`}>
                   {e.figures ? count(e.figures.held) : '–'}
                 </td>
                 <td class="right">{e.figures ? count(e.figures.requests) : '–'}</td>
-                <td class="right">{latency(e.p50_ms)}</td>
-                <td class="right">{latency(e.p99_ms)}</td>
-                <td class="right">{usd(e.cost_usd * 1e9)}</td>
-                <td class={`on ${e.last_failure ? 'bad' : ''}`}>{remark(e)}</td>
+                <td class="right wide">{latency(e.p50_ms)}</td>
+                <td class="right roomy">{latency(e.p99_ms)}</td>
+                <td class="right roomy">{usd(e.cost_usd * 1e9)}</td>
+                <td class={`on wide ${e.last_failure ? 'bad' : ''}`}>{remark(e)}</td>
               </tr>
             ))}
           </tbody>

@@ -3,7 +3,7 @@
 import { useSignal } from '@preact/signals';
 import { useEffect, useMemo, useRef } from 'preact/hooks';
 import { dark } from '../parts/chart';
-import { conditionOf } from '../data/card';
+import { conditionOf, shadeOf } from '../data/card';
 import { gib, plural } from '../data/format';
 import { gpuTick, jobs, nodes, nodesTick, readings } from '../data/store';
 import { prepare } from './gantt_draw';
@@ -36,19 +36,15 @@ export function levelOf(nodeId: number, index: number, measure: Measure): Level 
   const gpu = readings.get(nodeId)?.[index];
   const card = node?.gpus[index];
   if (!node || !gpu || !card) return 'u';
-  const condition = conditionOf(node, card, gpu);
-  if (condition === 'sick' || condition === 'lost') return 'x';
-  if (condition === 'drained') return 'd';
-  if (condition === 'free' && measure === 'load') return 'f';
+  const shade = shadeOf(conditionOf(node, card, gpu), gpu.util) as Level;
+  if (measure === 'load' || shade === 'x' || shade === 'd') return shade;
   const share =
-    measure === 'load'
-      ? gpu.util / 100
-      : measure === 'memory'
-        ? gpu.mem / card.mem_mib
-        : measure === 'power'
-          ? gpu.watts / powerMax
-          : (gpu.celsius - 25) / 65;
-  const known = measure === 'load' ? gpu.util : measure === 'memory' ? gpu.mem : gpu.watts;
+    measure === 'memory'
+      ? gpu.mem / card.mem_mib
+      : measure === 'power'
+        ? gpu.watts / powerMax
+        : (gpu.celsius - 25) / 65;
+  const known = measure === 'memory' ? gpu.mem : measure === 'power' ? gpu.watts : gpu.celsius;
   if (known < 0) return 'u';
   return String(Math.max(0, Math.min(5, Math.floor(share * 5.999)))) as Level;
 }
