@@ -492,7 +492,9 @@ def main():
     parser.add_argument(
         "--seconds", type=int, default=20, help="how long each window of an idle dashboard is"
     )
-    parser.add_argument("--only", default=",".join(parts), help="some of " + ",".join(parts))
+    parser.add_argument(
+        "--only", default=",".join(parts[:-1]), help="some of " + ",".join(parts) + "; all but hour"
+    )
     parser.add_argument("--gpus", type=int, default=10_240, help="pages: GPUs of the fleet")
     parser.add_argument("--live", type=int, default=5000, help="pages: live jobs")
     parser.add_argument("--ended", type=int, default=MILLION, help="pages: ended jobs")
