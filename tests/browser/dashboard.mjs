@@ -211,6 +211,33 @@ test('the terminal pastes, copies, searches and keeps its memory bounded', async
   await context.close();
 });
 
+test('the terminal sends keys as other terminals do, and text that no key typed', async () => {
+  const { page, context, trouble, rows } = await openShell({});
+  await page.keyboard.type('clear; cat -v\n');
+  await until(async () => !(await rows.innerText()).includes('cat -v'), 'cat reads');
+  // Shift+Tab, Ctrl+Left, F12 and Alt+b, as xterm sends them.
+  const keys = {
+    'Shift+Tab': '^[[Z',
+    'Control+ArrowLeft': '^[[1;5D',
+    F12: '^[[24~',
+    'Alt+b': '^[b',
+  };
+  for (const [key, sent] of Object.entries(keys)) {
+    await page.keyboard.press(key);
+    await page.keyboard.press('Enter');
+    await until(async () => (await rows.innerText()).includes(sent), `${key} sends ${sent}`);
+  }
+  // An input method, a dead key or a phone's keyboard: text without a key.
+  await page.keyboard.insertText('grüße');
+  await page.keyboard.press('Enter');
+  await until(async () => /grM-CM-<M-CM-\^_e/.test(await rows.innerText()), 'text by input');
+  await page.keyboard.press('Control+d');
+  await page.keyboard.type('exit\n');
+  await page.waitForSelector('text=/ended/');
+  equal(trouble, [], 'no errors in the console');
+  await context.close();
+});
+
 test('a job is suspended, gives its GPU back, and goes on where it was', async ({ page }) => {
   const id = submit(
     '--gpus',

@@ -72,7 +72,8 @@ test('an endpoint is deployed with its options, shows them, and gets a domain an
   await axe(page, 'the deploy form with its options');
   await atAllSizes(page, 'deploy-options');
   await form.locator('button:text-is("Deploy")').click();
-  const panel = page.locator('article.endpoint').filter({ hasText: 'tuned' });
+  await page.waitForURL(/#\/endpoints\/tuned$/);
+  const panel = page.locator('article.endpoint');
   await panel.locator('.settings').waitFor();
   const { policy } = await until(() => named('tuned'), 'the endpoint');
   equal(
@@ -125,14 +126,16 @@ test('an endpoint is deployed with its options, shows them, and gets a domain an
   await until(() => json('model', 'list').models.length === 0, 'the model is removed');
 
   // A new revision keeps what the form was not given.
-  await page.click('button:has-text("Deploy an endpoint")');
-  await form.locator('input[name=name]').fill('tuned');
-  await form.locator('input[name=command]').fill(SERVE);
-  await form.locator('input[name=gpus]').fill('0');
-  await form.locator('summary:has-text("More options")').click();
-  equal(await field('probes.live').inputValue(), '/', 'the options of the revision before');
-  await field('probes.live').fill('');
-  await form.locator('button:text-is("Deploy")').click();
+  await page.click('button:has-text("Deploy a revision")');
+  const next_form = page.locator('section[aria-label="Deploy a revision of tuned"]');
+  equal(await next_form.locator('input[name=name]').inputValue(), 'tuned', 'of this endpoint');
+  await next_form.locator('input[name=command]').fill(SERVE);
+  await next_form.locator('input[name=gpus]').fill('0');
+  await next_form.locator('summary:has-text("More options")').click();
+  const live = next_form.locator('[name="probes.live"]');
+  equal(await live.inputValue(), '/', 'the options of the revision before');
+  await live.fill('');
+  await next_form.locator('button:text-is("Deploy")').click();
   await until(() => named('tuned').revisions.length === 2, 'a second revision');
   await until(() => named('tuned').revision === 2, 'it serves');
   const next = named('tuned').policy;
@@ -145,7 +148,7 @@ test('a canary is started, gets another share, is promoted, and another one is e
 }) => {
   deploy('chat', '--min', 1, '--max', 2, '--access', 'open');
   await go(page, '/endpoints');
-  await page.waitForSelector('article.endpoint h2:has-text("chat")');
+  await page.waitForSelector('table.endpoints a:text-is("chat")');
   await page.click('button:has-text("Deploy an endpoint")');
   const form = page.locator('section[aria-label="Deploy an endpoint"]');
   await form.locator('input[name=name]').fill('cha');
@@ -160,7 +163,7 @@ test('a canary is started, gets another share, is promoted, and another one is e
   await axe(page, 'a form with a canary');
   await form.locator('button:text-is("Deploy")').click();
   const canary = page.locator('section[aria-label="Canary of chat"]');
-  await canary.locator('h3:has-text("Revision 2 is a canary with 10 %")').waitFor();
+  await canary.locator('h2:has-text("Revision 2 is a canary with 10 %")').waitFor();
   const { min, max, access } = named('chat');
   equal([min, max, access], [1, 2, 'open'], 'the settings of the revision before');
   for (let i = 0; i < 20; i++) equal((await request('chat')).status, 200, 'it answers');
@@ -171,7 +174,7 @@ test('a canary is started, gets another share, is promoted, and another one is e
   await canary.locator('input[name=traffic]').fill('25');
   await canary.locator('button:has-text("Change the share")').click();
   await until(() => part('chat', 2) === 25, 'the share that the head has');
-  await canary.locator('h3:has-text("25 %")').waitFor();
+  await canary.locator('h2:has-text("25 %")').waitFor();
   await canary.locator('button:text-is("Promote")').click();
   await page.waitForSelector('dialog[open]:has-text("Promote revision 2")');
   equal(named('chat').revision, 1, 'promoting asks first');
@@ -180,7 +183,7 @@ test('a canary is started, gets another share, is promoted, and another one is e
   await canary.waitFor({ state: 'detached' });
 
   deploy('chat', '--traffic', '5%');
-  await canary.locator('h3:has-text("Revision 3 is a canary with 5 %")').waitFor();
+  await canary.locator('h2:has-text("Revision 3 is a canary with 5 %")').waitFor();
   await canary.locator('button:text-is("End the canary")').click();
   await page.click('dialog button:text-is("End the canary")');
   await canary.waitFor({ state: 'detached' });
@@ -193,6 +196,50 @@ test('a canary is started, gets another share, is promoted, and another one is e
   billow('delete', 'chat');
 });
 
+test('the list leads to the page of each endpoint, with the log of its replicas', async () => {
+  const { page, context, trouble } = await open(browser, { allow: ['404'] });
+  const talks = `echo serving on $PORT; ${SERVE}`;
+  billow('deploy', 'one', '--gpus', 0, '--min', 1, '--access', 'open', '--', 'sh', '-c', talks);
+  deploy('two', '--min', 0);
+  equal((await request('one')).status, 200, 'it answers');
+  await go(page, '/endpoints');
+  const row = (name) => page.locator(`table.endpoints tr:has(a:text-is("${name}"))`);
+  await until(
+    async () => (await row('one').locator('td').nth(6).innerText()) === '1',
+    'the request is counted',
+    60,
+  );
+  equal(await row('one').locator('td').nth(3).innerText(), '1 ready', 'its replicas');
+  await axe(page, 'a list of endpoints');
+  await atAllSizes(page, 'endpoints-list');
+  await row('one').locator('a').click();
+  await page.waitForURL(/#\/endpoints\/one$/);
+  await page.waitForSelector('h1:text-is("one")');
+  equal(await page.title(), 'Endpoint one – Billow', 'the title of the window');
+  await page.waitForSelector('.log:has-text("serving on")');
+  equal((await page.locator('.charts .chart').count()) > 2, true, 'its charts');
+  await axe(page, 'the page of an endpoint');
+  await atAllSizes(page, 'endpoint');
+  // Older links have the name in the query; the rest of it stays.
+  await go(page, '/');
+  await page.evaluate(() => {
+    location.hash = '/endpoints?name=two&from=now-6h&to=now';
+  });
+  await page.waitForURL(/#\/endpoints\/two\?from=now-6h&to=now$/);
+  await page.waitForSelector('h1:text-is("two")');
+  await go(page, '/endpoints/no-such');
+  await page.waitForSelector('h1:has-text("Endpoint no-such not found")');
+  await axe(page, 'an endpoint that does not exist');
+  await go(page, '/endpoints/two');
+  await page.click('button:text-is("Delete")');
+  await page.click('dialog button:text-is("Delete")');
+  await page.waitForURL(/#\/endpoints$/);
+  await row('two').waitFor({ state: 'detached' });
+  billow('delete', 'one');
+  equal(trouble, [], 'no errors in the console');
+  await context.close();
+});
+
 test('the use of keys is shown', async ({ page }) => {
   deploy('keyed', '--min', 1, '--price', '0.01/request');
   const { key } = json('endpoint-key', 'keyed', '--name', 'ci', '--limit', '4/day');
@@ -200,7 +247,7 @@ test('the use of keys is shown', async ({ page }) => {
   const answers = [];
   for (let i = 0; i < 5; i++) answers.push((await request('keyed', '', { headers })).status);
   equal(answers, [200, 200, 200, 200, 429], 'four a day');
-  await go(page, '/endpoints');
+  await go(page, '/endpoints/keyed');
   await page.click('article.endpoint summary:has-text("1 key")');
   const row = page.locator('tr:has(td:text-is("ci"))');
   await until(
@@ -216,6 +263,21 @@ test('the use of keys is shown', async ({ page }) => {
   );
   ok(!(await page.content()).includes(key), 'the key itself is not shown');
   await axe(page, 'an endpoint with keys');
+  // A key made here works, and stops working when it is deleted.
+  const form = page.locator('form[aria-label="New key of keyed"]');
+  await form.locator('input[name=name]').fill('from-browser');
+  await form.locator('input[name=days]').fill('30');
+  await form.locator('input[name=amount]').fill('0.5');
+  await form.locator('select[name=of]').selectOption('usd');
+  await form.locator('button').click();
+  const made = await page.locator('.secret code').innerText();
+  const caller = { headers: { Authorization: `Bearer ${made}` } };
+  await until(async () => (await request('keyed', '', caller)).status === 200, 'it opens');
+  const [, limits] = named('keyed').keys.map((k) => k.limits);
+  equal(limits, ['$0.50 per day'], 'its limit');
+  await page.click('button[aria-label="Delete the key from-browser"]');
+  await page.click('dialog button:text-is("Delete")');
+  await until(async () => (await request('keyed', '', caller)).status === 401, 'it no longer does');
   billow('delete', 'keyed');
 });
 
@@ -225,11 +287,12 @@ test('asynchronous calls are listed, read and cancelled', async () => {
   const accepted = await request('later', 'list?secret=word', { headers });
   equal(accepted.status, 202, 'it is a call');
   const { page, context, trouble } = await open(browser);
-  await go(page, '/endpoints?name=later');
+  await go(page, '/endpoints/later');
   await page.click('article.endpoint summary:has-text("Asynchronous calls")');
   const row = page.locator('tr:has-text("GET /list")');
   await row.locator('.state:has-text("done")').waitFor();
-  ok(!(await page.content()).includes('secret=word'), 'the query is left out');
+  const calls = await page.locator('details[open]').innerText();
+  ok(!calls.includes('secret=word'), 'the query is left out');
   await row.locator('button:has-text("Show")').click();
   await page.waitForSelector('section[aria-label="Answer"] pre:has-text("Error code: 404")');
   await axe(page, 'an endpoint with calls');
@@ -240,7 +303,7 @@ test('asynchronous calls are listed, read and cancelled', async () => {
   billow('deploy', 'starved', '--gpus', 8, '--min', 0, '--access', 'open', '--no-wait', '--', 'sh', '-c', SERVE); // prettier-ignore
   await until(() => named('starved')?.url, 'an address');
   equal((await request('starved', 'wait', { headers })).status, 202, 'accepted without a replica');
-  await go(page, '/endpoints?name=starved');
+  await go(page, '/endpoints/starved');
   await page.click('article.endpoint summary:has-text("Asynchronous calls")');
   await page.click('button[aria-label="Cancel GET /wait"]');
   await page.click('dialog button:text-is("Cancel the call")');
@@ -260,7 +323,9 @@ test('asynchronous calls are listed, read and cancelled', async () => {
   await page.click('article.endpoint summary:has-text("Asynchronous calls")');
   await row.locator('.state:has-text("done")').waitFor();
   equal(
-    await page.locator('article.endpoint button:not(.line button):not(.chart button)').count(),
+    await page
+      .locator('article.endpoint button:not(.line *):not(.chart *):not(.filters *):not(.logwrap *)')
+      .count(),
     0,
     'nothing to press',
   );

@@ -124,6 +124,29 @@ test('failures stay in view until somebody dismisses them', async ({ page }) => 
   stop(holder);
 });
 
+test('cards of a drained node are drained on every page, and none of them is free', async ({
+  page,
+}) => {
+  const { name, gpus } = json('nodes').nodes[0];
+  billow('drain', name, '--reason', 'a new fan');
+  const words = async (selector) => [...new Set(await page.locator(selector).allInnerTexts())];
+  await until(
+    async () => (await words('.tile .share')).join() === 'drained',
+    'the tiles of the overview',
+  );
+  equal(await words('.tile .who'), ['not in use'], 'they are not free');
+  await page.waitForSelector('.card:has-text("GPUs free"):has-text("0")');
+  await go(page, `/nodes/${name}`);
+  await page.waitForSelector('.topology text');
+  const drawn = await page.locator('.topology .num').allTextContents();
+  equal(drawn, gpus.map((g) => `${g.index} · drained`), 'the picture of the node'); // prettier-ignore
+  billow('undrain', name);
+  await until(
+    async () => (await page.locator('.topology .num').allTextContents())[0].includes('free'),
+    'they are free again',
+  );
+});
+
 test('fields that are being edited are left alone', async ({ page }) => {
   await go(page, '/endpoints');
   await page.click('button:has-text("Deploy an endpoint")');
@@ -131,21 +154,20 @@ test('fields that are being edited are left alone', async ({ page }) => {
   await page.fill('input[name=command]', 'python3 -m http.server $PORT');
   await page.fill('input[name=gpus]', '0');
   await page.click('button:has-text("Deploy"):not(:has-text("an endpoint"))');
-  await page.waitForSelector('article.endpoint h2:has-text("chat")');
+  await page.waitForSelector('h1:text-is("chat")');
   await page.fill('article.endpoint input[name=max]', '7');
   // Several refreshes later the typed number stands.
-  const refreshes = page.waitForResponse((r) => r.url().endsWith('/v1/endpoints'));
-  await refreshes;
-  await page.waitForResponse((r) => r.url().endsWith('/v1/endpoints'));
+  for (let i = 0; i < 2; i++)
+    await page.waitForResponse((r) => r.url().endsWith('/v1/endpoints/chat'));
   equal(await page.inputValue('article.endpoint input[name=max]'), '7', 'the typed number');
   await page.click('button:has-text("Scale")');
   await until(() => json('endpoints').endpoints?.[0]?.max === 7, 'it is what the head has');
   await go(page, '/activity');
   await page.waitForSelector('.activity li:has-text("endpoint chat was deployed")');
-  await go(page, '/endpoints');
-  await page.click('article.endpoint button:has-text("Delete")');
+  await page.click('.activity a:has-text("endpoint chat was deployed")');
+  await page.click('main button:text-is("Delete")');
   await page.click('dialog button:has-text("Delete")');
-  await page.waitForSelector('article.endpoint', { state: 'detached' });
+  await page.waitForSelector('h2:has-text("No endpoint is deployed")');
 });
 
 test('notices of the browser, as chosen', async ({ page, context }) => {

@@ -375,6 +375,34 @@ test('the form runs what it says', async ({ page }) => {
   }
 });
 
+test('a form is kept, shared as a link, and removed again', async ({ page, context }) => {
+  await context.grantPermissions(['clipboard-read', 'clipboard-write']);
+  await go(page, '/run');
+  await page.fill('input[name=command]', 'sleep 3 && echo "a b"');
+  await page.fill('input[name=gpus]', '0.5');
+  await page.fill('input[name=name]', 'sharable');
+  await page.click('summary:has-text("More options")');
+  await page.fill('label:has-text("--retries") input:not([type=checkbox])', '3');
+  const line = await page.locator('.elsewhere .line code').innerText();
+  await page.click('button:has-text("Copy a link to this form")');
+  await page.waitForSelector('.notices:has-text("link to this form was copied")');
+  const link = await page.evaluate(() => navigator.clipboard.readText());
+  await page.click('button:has-text("Keep as a preset")');
+  await go(page, '/jobs');
+  await page.goto(link);
+  await until(
+    async () => (await page.locator('.elsewhere .line code').innerText()) === line,
+    'another one who opens the link has the same job',
+  );
+  await go(page, '/run');
+  await page.selectOption('.presets select', 'sharable');
+  equal(await page.locator('.elsewhere .line code').innerText(), line, 'and so has the preset');
+  await page.click('button:has-text("Remove the preset")');
+  equal(await page.locator('.presets select').count(), 0, 'it is gone');
+  await page.click('.notices button:has-text("Undo")');
+  await page.waitForSelector('.presets option:has-text("sharable")', { state: 'attached' });
+});
+
 test('a changed job keeps what the form does not show', async ({ page }) => {
   const id = submit(
     '--name',

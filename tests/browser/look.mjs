@@ -20,6 +20,7 @@ const pages = {
   run: '/run',
   terminal: '/terminal',
   endpoints: '/endpoints',
+  endpoint: '/endpoints/chat',
   nodes: '/nodes',
   node: '/nodes/h100-a',
   costs: '/costs',

@@ -17,7 +17,7 @@ const pages = [
   ['explain', `/jobs/${waits}`, 'Why a job waits, and when it starts'],
   ['nodes', '/nodes', 'Who used which GPU when, and what stood idle'],
   ['node', '/nodes/h100-a', 'A node: wiring, health and charts'],
-  ['endpoints', '/endpoints', 'Endpoints: requests, latency, replicas, cost'],
+  ['endpoints', '/endpoints/chat', 'An endpoint: requests, latency, replicas, cost'],
   ['costs', '/costs', 'Costs to the cent, budgets with a forecast'],
   ['waste', '/waste', ''],
   ['activity', '/activity', ''],

@@ -71,7 +71,7 @@ export async function signInUrl() {
 // Opens a page, signs in with the one-time link, and records console messages, errors and requests.
 export async function open(
   browser,
-  { width = 1280, height = 900, dark = false, allow = [], scale = shots ? 1.5 : 1 } = {},
+  { width = 1280, height = 900, dark = false, allow = [], scale = shots ? 1.5 : 1, wait } = {},
 ) {
   const context = await browser.newContext({
     viewport: { width, height },
@@ -79,6 +79,7 @@ export async function open(
     deviceScaleFactor: scale,
     permissions: ['clipboard-write'],
   });
+  if (wait) context.setDefaultTimeout(wait); // ms
   const page = await context.newPage();
   const trouble = [];
   page.on('console', (m) => {

@@ -425,7 +425,64 @@ def judge_pages(judge, options, Rig, poll):
         rig.close()
 
 
-parts = ("history", "scrape", "idle", "browser", "pages", "log")
+def judge_hour(judge, options, Rig):
+    """An hour of live updates in two tabs: the memory of the tabs and of the head, each minute."""
+    rig = Rig(sim="8xH100")
+    try:
+        jobs = []
+        for n in range(6):
+            text = f"while true; do echo step=$((s=s+1)) loss=0.{n}; sleep 1; done"
+            resources = {"gpus": 1, "share": {"milli": 1000}}
+            spec = rig.spec("sh", "-c", text, name=f"train-{n}", resources=resources)
+            jobs.append(rig.api("POST", "/v1/jobs", spec).json["id"])
+        for job in jobs:
+            rig.wait_for(job, "running")
+        call = browser(
+            rig,
+            "hour.mjs",
+            BENCH_JOB=str(jobs[0]),
+            BENCH_HEAD=str(rig.head_pid()),
+            BENCH_MINUTES=str(options.minutes),
+        )
+        watcher = subprocess.Popen(call.pop("args"), **call)
+        rig.started.append(watcher)
+        lines = []
+        for line in watcher.stdout:
+            lines.append(json.loads(line))
+            print("       " + line.strip(), flush=True)
+        assert watcher.wait() == 0, "the browser ended early"
+        *samples, end = lines
+        judge.say("errors in the console", end["trouble"] or "none", "none", not end["trouble"])
+        for what, get, allowed in (
+            ("heap of the overview", lambda s: s["overview"]["heap_mb"], 1.1),
+            ("heap of a job's page", lambda s: s["job"]["heap_mb"], 1.1),
+            ("resident memory of both pages", lambda s: s["pages_rss_mb"], 1.25),
+            ("resident memory of the head", lambda s: s["head_rss_mb"], 1.25),
+        ):
+            values = [get(s) for s in samples]
+            # The first quarter fills caches, charts and the list of ended jobs.
+            quarter = max(1, len(values) // 4)
+            settled, late = max(values[:quarter]), sum(values[-quarter:]) / quarter
+            judge.say(
+                f"{what} over {samples[-1]['minute']:.0f} min, {end['churned']} jobs that ended",
+                f"{values[0]:.1f} MB at first, {settled:.1f} MB at most in the first quarter,"
+                f" {late:.1f} MB on average in the last, {values[-1]:.1f} MB at the end",
+                f"the last quarter at most {allowed} times the first",
+                late <= settled * allowed,
+            )
+        drawn = {name: samples[-1][name]["drawn"] for name in ("overview", "job")}
+        judge.say(
+            "updates drawn",
+            f"{drawn['overview']:,} on the overview, {drawn['job']:,} on the job's page",
+            "one every two seconds at least",
+            min(drawn.values()) >= options.minutes * 30,
+        )
+    finally:
+        rig.cli("down", "--stop-jobs", timeout=120)
+        rig.close()
+
+
+parts = ("history", "scrape", "idle", "browser", "pages", "log", "hour")
 
 
 def main():
@@ -435,11 +492,14 @@ def main():
     parser.add_argument(
         "--seconds", type=int, default=20, help="how long each window of an idle dashboard is"
     )
-    parser.add_argument("--only", default=",".join(parts), help="some of " + ",".join(parts))
+    parser.add_argument(
+        "--only", default=",".join(parts[:-1]), help="some of " + ",".join(parts) + "; all but hour"
+    )
     parser.add_argument("--gpus", type=int, default=10_240, help="pages: GPUs of the fleet")
     parser.add_argument("--live", type=int, default=5000, help="pages: live jobs")
     parser.add_argument("--ended", type=int, default=MILLION, help="pages: ended jobs")
     parser.add_argument("--log-mib", type=int, default=1024, help="log: its size")
+    parser.add_argument("--minutes", type=float, default=60, help="hour: how long it is")
     parser.add_argument(
         "--updates", type=int, default=3600, help="pages: live updates; an hour has 3,600"
     )
@@ -466,6 +526,8 @@ def main():
             small.close()
     if "pages" in only:
         judge_pages(judge, options, Rig, poll)
+    if "hour" in only:
+        judge_hour(judge, options, Rig)
     if "log" in only:
         rig = Rig(sim="8xH100")
         try:
@@ -475,7 +537,7 @@ def main():
         finally:
             rig.cli("down", "--stop-jobs", timeout=300)
             rig.close()
-    if set(only) - {"history", "pages", "log"}:
+    if set(only) - {"history", "pages", "log", "hour"}:
         rig = Rig(sim="8xH100")
         try:
             grow(rig, 16, 64)

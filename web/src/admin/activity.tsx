@@ -56,7 +56,7 @@ export function words(e: Said, name: (kind: string, id: number) => string): Word
   const b = e.event as Record<string, any>;
   const node = b.node ? (typeof b.node === 'object' ? b.node.offer?.name : nodeName(b.node)) : '';
   const at = `#/nodes/${node}`;
-  const endpoint = `#/endpoints?name=${encodeURIComponent(String(b.endpoint ?? ''))}`;
+  const endpoint = `#/endpoints/${encodeURIComponent(String(b.endpoint ?? ''))}`;
   // Elements of arrays are called 9.38; the name says more than the number.
   const label = b.job ? name('job', b.job) : '';
   const named = b.job ? name('job name', b.job) : '';
@@ -140,9 +140,9 @@ export function words(e: Said, name: (kind: string, id: number) => string): Word
         href: at,
       };
     case 'schedule_added':
-      return { text: `schedule ${b.schedule?.name ?? ''} was added` };
+      return { text: `schedule ${b.schedule?.name ?? ''} was added`, href: '#/schedules' };
     case 'schedule_removed':
-      return { text: 'a schedule was removed' };
+      return { text: 'a schedule was removed', href: '#/schedules' };
     case 'budget_set':
       return {
         text:

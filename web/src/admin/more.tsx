@@ -174,8 +174,12 @@ export function ResourcePage({ path }: { path: string }) {
         <Table of={of} rows={rows.value} changed={() => void load()} />
       ) : (
         !error.value && (
-          <Empty title={`No ${of.title.toLowerCase()}`}>
-            <p>{missing.value ? 'This head does not have them.' : 'On the command line:'}</p>
+          <Empty title={of.none?.[0] ?? `No ${of.title.toLowerCase()}`}>
+            <p>
+              {missing.value
+                ? 'This head does not have them.'
+                : (of.none?.[1] ?? 'On the command line:')}
+            </p>
             {!missing.value && <Line text={of.cli} />}
           </Empty>
         )

@@ -21,6 +21,7 @@ export interface Resource {
   lead: string;
   route: string;
   cli: string;
+  none?: [string, string]; // what an empty list says
   load: () => Promise<Row[]>;
   nameOf: (row: Row) => string;
   columns: [string, (row: Row) => ComponentChildren][];
@@ -366,6 +367,10 @@ export const resources: Record<string, Resource> = {
     lead: 'What GPUs cost, and what jobs are charged for them.',
     route: '/v1/prices',
     cli: 'billow price set gpu:H100 --charge 2.50',
+    none: [
+      'No price was set',
+      'Jobs are charged the built-in price of their GPU type, which the run form shows. To set one:',
+    ],
     load: async () => (await get<{ prices: Row[] }>('/v1/prices')).prices,
     nameOf: (r) => r.of,
     columns: [
@@ -432,7 +437,8 @@ export const resources: Record<string, Resource> = {
     title: 'Pools and clouds',
     lead: 'Where machines can be rented or started, and what the provider answered.',
     route: '/v1/pools',
-    cli: 'billow pool list',
+    cli: 'billow pool add --help',
+    none: ['No pool', 'Only machines that joined by themselves run jobs. To add a pool:'],
     load: async () => (await get<{ pools: Row[] }>('/v1/pools')).pools,
     nameOf: (r) => r.name,
     columns: [

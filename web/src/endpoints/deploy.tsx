@@ -89,9 +89,18 @@ function More({
 const fresh: Policy = { access: 'key' };
 // `existing`: endpoints that serve. A new revision of one keeps its settings and can start as a
 // canary.
-export function Deploy({ existing, done }: { existing: Serving[]; done: () => void }) {
+// With `name`, the form deploys a revision of that one.
+export function Deploy({
+  name,
+  existing,
+  done,
+}: {
+  name?: string;
+  existing: Serving[];
+  done: (name: string) => void;
+}) {
   const error = useSignal('');
-  const fields = useSignal<Record<string, string>>({ gpus: '1' });
+  const fields = useSignal<Record<string, string>>({ gpus: '1', ...(name ? { name } : {}) });
   const before = existing.find((e) => e.name === fields.value.name);
   const f = fields.value;
   const command = parseCommand(f.command ?? '');
@@ -143,7 +152,7 @@ export function Deploy({ existing, done }: { existing: Serving[]; done: () => vo
         ...(part ? { release: { traffic: Math.round(part * 10) } } : {}),
       });
       notify(`${f.name} is being deployed`);
-      done();
+      done(f.name);
     } catch (e) {
       error.value = problem(e);
     }
@@ -157,9 +166,19 @@ export function Deploy({ existing, done }: { existing: Serving[]; done: () => vo
     .concat(['--', ...(command.argv.length ? command.argv.map(quoted) : ['COMMAND'])])
     .join(' ');
   return (
-    <section class="form panel" aria-label="Deploy an endpoint">
+    <section
+      class="form panel"
+      aria-label={name ? `Deploy a revision of ${name}` : 'Deploy an endpoint'}
+    >
       <form onSubmit={submit}>
-        <label>Name {input('name', { required: true, pattern: '[a-z0-9.\\-]+' })}</label>
+        <label>
+          Name{' '}
+          {input('name', {
+            required: true,
+            pattern: '[a-z0-9.\\-]+',
+            readOnly: name !== undefined,
+          })}
+        </label>
         <label class="full">
           Command that listens on $PORT{' '}
           {input('command', { required: true, placeholder: 'python serve.py' })}

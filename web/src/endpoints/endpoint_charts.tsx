@@ -13,7 +13,6 @@ interface EndpointSeries extends Series {
   usd_per_1000?: number | null;
   requests?: number;
   errors?: number;
-  cold_starts?: number;
 }
 interface Deployed {
   revisions: { number: number; made_at: string }[];
@@ -74,6 +73,8 @@ export function EndpointCharts({ name }: { name: string }) {
   const any = (key: string) => of(key).some((v) => v != null);
   const requests = s?.requests ?? 0;
   const errors = s?.errors ?? 0;
+  // Before the first figures of the range, nothing is known.
+  const sum = (n: number) => (any('requests_per_s') ? Math.round(n).toLocaleString() : '–');
   const common = s && { fromMs: s.from_ms, stepS: s.step_s, marks: marks.value };
   return (
     <section aria-label={`${name} over time`}>
@@ -82,14 +83,15 @@ export function EndpointCharts({ name }: { name: string }) {
         <>
           <p class="endpoint-sum">
             <span>
-              <b>{Math.round(requests).toLocaleString()}</b> requests
+              <b>{sum(requests)}</b> requests
             </span>
             <span>
-              <b>{Math.round(errors).toLocaleString()}</b> errors
+              <b>{sum(errors)}</b> errors
               {requests >= 1 && ` (${((errors / requests) * 100).toFixed(2)} %)`}
             </span>
             <span>
-              <b>{Math.round(s.cold_starts ?? 0).toLocaleString()}</b> cold starts
+              <b>{sum(of('cold_starts').reduce<number>((all, v) => all + (v ?? 0), 0))}</b> cold
+              starts
             </span>
             <span>
               <b>{s.usd_per_1000 == null ? '–' : dollars(s.usd_per_1000)}</b> per 1,000 requests

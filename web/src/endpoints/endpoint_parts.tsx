@@ -1,9 +1,9 @@
-// Parts of an endpoint that few visits need: its canary, the use of its keys, asynchronous calls.
+// Parts of an endpoint that few visits need: its canary and asynchronous calls.
 import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { call, get, has, post, problem } from '../data/api';
-import type { Act, Endpoint } from './endpoints';
-import { ago, moment, plural, span, usd } from '../data/format';
+import type { Act, Endpoint } from './endpoint_types';
+import { ago, plural, span } from '../data/format';
 import { mayChange } from '../data/rights';
 import { Badge, confirm, Kept } from '../parts/ui';
 
@@ -41,7 +41,7 @@ export function Release({ e, act }: { e: Endpoint; act: Act }) {
   const seen = e.figures?.revisions ?? [];
   return (
     <section class="release" aria-label={`Canary of ${e.name}`}>
-      <h3>{title}</h3>
+      <h2>{title}</h2>
       <p class="note">
         <code>{revision.command}</code>
       </p>
@@ -138,53 +138,6 @@ export function Release({ e, act }: { e: Endpoint; act: Act }) {
         </form>
       )}
     </section>
-  );
-}
-
-// What each key has used since midnight, UTC.
-export function Keys({ e }: { e: Endpoint }) {
-  if (!e.keys.length) return null;
-  return (
-    <details>
-      <summary>{plural(e.keys.length, 'key')} and their use today</summary>
-      <div class="scroll" tabIndex={0} role="region" aria-label={`Keys of ${e.name}`}>
-        <table>
-          <thead>
-            <tr>
-              <th>Key</th>
-              <th>Project</th>
-              <th>Limits</th>
-              <th>Expires</th>
-              <th class="right">Requests</th>
-              <th class="right">Refused</th>
-              <th class="right">Tokens in</th>
-              <th class="right">Tokens out</th>
-              <th class="right">Charge</th>
-            </tr>
-          </thead>
-          <tbody>
-            {e.keys.map((k) => (
-              <tr>
-                <td>{k.name}</td>
-                <td>{k.project ?? e.project}</td>
-                <td>{k.limits?.join(', ') ?? 'none'}</td>
-                <td>
-                  {!k.expires_at ? 'never' : k.expired ? 'has expired' : moment(k.expires_at)}
-                </td>
-                <td class="right">{k.today.requests.toLocaleString()}</td>
-                <td class="right">{k.today.refused.toLocaleString()}</td>
-                <td class="right">{k.today.tokens_in.toLocaleString()}</td>
-                <td class="right">{k.today.tokens_out.toLocaleString()}</td>
-                <td class="right">{usd(k.today.charge_nano_usd)}</td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      </div>
-      <p class="note">
-        Since midnight, UTC. <code>billow cost --by key,day</code> shows earlier days.
-      </p>
-    </details>
   );
 }
 

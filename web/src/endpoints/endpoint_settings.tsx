@@ -5,7 +5,7 @@ import { useEffect } from 'preact/hooks';
 import { call, get, has, post } from '../data/api';
 import { mayChange } from '../data/rights';
 import { confirm } from '../parts/ui';
-import type { Act, Endpoint } from './endpoints';
+import type { Act, Endpoint } from './endpoint_types';
 import { policySettings } from './policy_options';
 
 export function Settings({ e }: { e: Endpoint }) {

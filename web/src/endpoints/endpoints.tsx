@@ -1,290 +1,117 @@
-// Serverless endpoints: replicas, traffic and cost. Until one is deployed the page explains how.
+// All endpoints: state, replicas, traffic and cost, one row each. Until one is deployed the page
+// explains how.
 import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
-import { call, get, has, post, problem } from '../data/api';
-import { ago, plural, usd } from '../data/format';
+import { get, has } from '../data/api';
+import { plural, usd } from '../data/format';
 import { lazy } from '../parts/lazy';
-import { mayChange, mayDeploy } from '../data/rights';
-import { Badge, confirm, Empty, Kept, Line } from '../parts/ui';
-import { notify, route } from '../data/store';
+import { mayDeploy } from '../data/rights';
+import { Empty, Line } from '../parts/ui';
+import { readdress, route } from '../data/store';
+import { addressOf, tone, type Endpoint } from './endpoint_types';
 
-const EndpointCharts = lazy(() => import('./endpoint_charts').then((m) => m.EndpointCharts), '');
-const EndpointRange = lazy(() => import('./endpoint_charts').then((m) => m.EndpointRange), '');
 const Deploy = lazy(() => import('./deploy').then((m) => m.Deploy));
-const settings = () => import('./endpoint_settings');
-const Settings = lazy(() => settings().then((m) => m.Settings), '');
-const Addresses = lazy(() => settings().then((m) => m.Addresses), '');
-const parts = () => import('./endpoint_parts');
-const Release = lazy(() => parts().then((m) => m.Release), '');
-const Keys = lazy(() => parts().then((m) => m.Keys), '');
-const Calls = lazy(() => parts().then((m) => m.Calls), '');
 
-interface Replica {
-  job: number;
-  revision: number;
-  state: string;
-  spot: boolean;
-  node?: string;
-  reason?: string;
-}
-interface Revision {
-  number: number;
-  state: string;
-  made_at: string;
-  command: string;
-  reason: string;
-  release?: { traffic_pct: number; mirror_pct: number; auto_rollback: string };
-}
-interface Key {
-  name: string;
-  project?: string;
-  expires_at?: string;
-  expired?: boolean;
-  limits?: string[];
-  today: {
-    requests: number;
-    refused: number;
-    tokens_in: number;
-    tokens_out: number;
-    charge_nano_usd: number;
-  };
-}
-interface Counts {
-  ready?: number;
-  coming?: number;
-  sleeping?: number;
-  in_flight?: number;
-  held?: number;
-  requests?: number;
-  cold_starts?: number;
-  wakes?: number;
-}
-export interface Endpoint {
-  name: string;
-  project: string;
-  user: string;
-  status: string;
-  urls: string[];
-  revision: number;
-  rolling: number;
-  canary: number;
-  made_at: string;
-  command?: string;
-  min?: number;
-  max?: number;
-  access?: string;
-  policy?: Record<string, unknown>;
-  revisions: Revision[];
-  keys: Key[];
-  replicas: Replica[];
-  last_failure?: string;
-  notes?: string[];
-  cost_usd: number;
-  figures?: Counts & {
-    // While a canary runs: it, and the revision that serves.
-    revisions?: {
-      revision: number;
-      requests?: number;
-      errors?: number;
-      first_byte_p95_us?: number;
-    }[];
-  };
-  p50_ms?: number;
-  p99_ms?: number;
-  usd_per_request?: number;
-  usd_per_1000_tokens?: number;
-}
-const tone: Record<string, string> = {
-  serving: 'running',
-  canary: 'running',
-  updating: 'queued',
-  starting: 'queued',
-  failed: 'failed',
-};
+const count = (n: number | undefined) => (n ?? 0).toLocaleString();
+const latency = (ms: number | undefined) =>
+  ms == null ? '–' : ms < 1000 ? `${ms.toFixed(0)} ms` : `${(ms / 1000).toFixed(1)} s`;
 
-const shown: [keyof Counts, string][] = [
-  ['ready', 'ready'],
-  ['coming', 'starting'],
-  ['sleeping', 'asleep'],
-  ['in_flight', 'requests in flight'],
-  ['held', 'waiting for a replica'],
-  ['requests', 'requests so far'],
-  ['cold_starts', 'cold starts'],
-  ['wakes', 'wakes'],
-];
-function Figures({ e }: { e: Endpoint }) {
+// "2 ready, 1 starting"; an endpoint without a replica is asleep.
+function replicas(e: Endpoint): string {
   const f = e.figures;
-  if (!f) return <p class="note">No gateway has reported yet.</p>;
-  const latency: [string, number | undefined][] = [
-    ['median latency', e.p50_ms],
-    ['99 % within', e.p99_ms],
-  ];
+  if (!f) return e.replicas.length ? plural(e.replicas.length, 'replica') : 'none';
+  const parts = [
+    f.ready ? `${f.ready} ready` : '',
+    f.coming ? `${f.coming} starting` : '',
+    f.sleeping ? `${f.sleeping} asleep` : '',
+  ].filter(Boolean);
+  return parts.join(', ') || 'none';
+}
+const remark = (e: Endpoint) =>
+  [e.last_failure, e.waiting, ...(e.notes ?? [])].filter(Boolean).join(' · ');
+
+function Table({ list }: { list: Endpoint[] }) {
+  const find = useSignal('');
+  const words = find.value.toLowerCase().split(/\s+/).filter(Boolean);
+  const textOf = (e: Endpoint) => `${e.name} ${e.status} ${e.project} ${e.user}`.toLowerCase();
+  const shown = list
+    .filter((e) => words.every((w) => textOf(e).includes(w)))
+    .sort((a, b) => a.name.localeCompare(b.name));
   return (
-    <dl class="figures">
-      {shown.map(([key, word]) => (
-        <div class={f[key] ? '' : 'none'}>
-          <dt>{word}</dt>
-          <dd>{(f[key] ?? 0).toLocaleString()}</dd>
+    <>
+      {list.length > 10 && (
+        <div class="filters">
+          <input
+            type="search"
+            aria-label="Find endpoints"
+            placeholder="Name, state, project or user"
+            value={find.value}
+            onInput={(e) => {
+              find.value = e.currentTarget.value;
+            }}
+          />
         </div>
-      ))}
-      {latency.map(([word, ms]) =>
-        ms == null ? null : (
-          <div>
-            <dt>{word}</dt>
-            <dd>{ms.toFixed(0)} ms</dd>
-          </div>
-        ),
       )}
-    </dl>
-  );
-}
-
-export type Act = (run: () => Promise<unknown>, said: string) => Promise<void>;
-
-function Revisions({ e, act }: { e: Endpoint; act: Act }) {
-  const now = [e.revision, e.rolling, e.canary];
-  const older = e.revisions.filter((r) => !now.includes(r.number));
-  if (!older.length) return null;
-  return (
-    <details>
-      <summary>{plural(older.length, 'earlier revision')}</summary>
-      <ul class="plain rows wrap">
-        {[...older].reverse().map((r) => (
-          <li>
-            <span>
-              <b>{r.number}</b> <code>{r.command}</code>{' '}
-              <small>
-                {r.state.replace('_', ' ')}
-                {r.reason ? `: ${r.reason}` : ''}, {ago(r.made_at)} ago
-              </small>
-            </span>
-            {mayChange(e) && (
-              <button
-                class="quiet small"
-                aria-label={`Roll ${e.name} back to revision ${r.number}`}
-                onClick={() =>
-                  confirm(
-                    `Roll ${e.name} back to revision ${r.number}?`,
-                    'It is deployed as a new revision; requests move over when it is healthy.',
-                    'Roll back',
-                    () =>
-                      void act(
-                        () =>
-                          post(`/v1/endpoints/${encodeURIComponent(e.name)}/rollback`, {
-                            revision: r.number,
-                          }),
-                        `${e.name} is being rolled back to revision ${r.number}`,
-                      ),
-                  )
-                }
-              >
-                Roll back
-              </button>
-            )}
-          </li>
-        ))}
-      </ul>
-    </details>
-  );
-}
-
-function Panel({ e, act }: { e: Endpoint; act: Act }) {
-  const path = `/v1/endpoints/${encodeURIComponent(e.name)}`;
-  const scale = (event: Event) => {
-    event.preventDefault();
-    const form = new FormData(event.target as HTMLFormElement);
-    const body = { min: Number(form.get('min')), max: Number(form.get('max')) };
-    void act(() => post(`${path}/scale`, body), `${e.name} was scaled`);
-  };
-  return (
-    <article class="panel endpoint">
-      <div class="title">
-        <h2>{e.name}</h2>
-        <span class={`state ${tone[e.status] ?? ''}`}>{e.status}</span>
-        <small>
-          {e.user}, project {e.project}, revision{' '}
-          {e.revision || e.rolling || (e.revisions.at(-1)?.number ?? 0)}
-          {e.rolling && e.revision && !e.canary ? `, ${e.rolling} is being rolled out` : ''}, since{' '}
-          {ago(e.made_at)}
-        </small>
-      </div>
-      {e.urls.map((u) => (
-        <Line text={u} />
-      ))}
-      {e.last_failure && <p class="finding">{e.last_failure}</p>}
-      {e.notes?.map((note) => (
-        <p class="finding">{note}</p>
-      ))}
-      <div class="two">
-        <Figures e={e} />
-        <div>
-          <p class="note">{e.command}</p>
-          <ul class="plain rows">
-            {e.replicas.map((r) => (
-              <li>
-                <a href={`#/jobs/${r.job}`}>job {r.job}</a>
-                <small>
-                  {e.canary ? `revision ${r.revision} ` : ''}
-                  <Badge state={r.state} /> {r.node ?? r.reason ?? ''}
-                  {r.spot ? ', spot' : ''}
-                </small>
-              </li>
+      <div class="scroll" tabIndex={0} role="region" aria-label="Endpoints as a table">
+        <table class="endpoints">
+          <thead>
+            <tr>
+              <th>Endpoint</th>
+              <th>State</th>
+              <th class="wide">Project</th>
+              <th>Replicas</th>
+              <th class="right wide">In flight</th>
+              <th class="right roomy">Waiting</th>
+              <th class="right">Requests</th>
+              <th class="right wide">Median</th>
+              <th class="right roomy">99 % within</th>
+              <th class="right roomy">Cost</th>
+              <th class="wide">Remark</th>
+            </tr>
+          </thead>
+          <tbody>
+            {shown.map((e) => (
+              <tr key={e.name}>
+                <td>
+                  <a href={addressOf(e.name)}>{e.name}</a>
+                </td>
+                <td>
+                  <span class={`state ${tone[e.status] ?? ''}`}>{e.status}</span>
+                </td>
+                <td class="wide">{e.project}</td>
+                <td>{replicas(e)}</td>
+                <td class="right wide">{e.figures ? count(e.figures.in_flight) : '–'}</td>
+                <td class={`right roomy ${e.figures?.held ? 'warn' : ''}`}>
+                  {e.figures ? count(e.figures.held) : '–'}
+                </td>
+                <td class="right">{e.figures ? count(e.figures.requests) : '–'}</td>
+                <td class="right wide">{latency(e.p50_ms)}</td>
+                <td class="right roomy">{latency(e.p99_ms)}</td>
+                <td class="right roomy">{usd(e.cost_usd * 1e9)}</td>
+                <td class={`on wide ${e.last_failure ? 'bad' : ''}`}>{remark(e)}</td>
+              </tr>
             ))}
-            {e.replicas.length === 0 && (
-              <li>
-                <span>no replica: one starts with the next request</span>
-              </li>
-            )}
-          </ul>
-          {mayChange(e) && (
-            <form class="inline" onSubmit={scale}>
-              <label>
-                Min <Kept name="min" type="number" min="0" value={String(e.min ?? 0)} />
-              </label>
-              <label>
-                Max <Kept name="max" type="number" min="1" value={String(e.max ?? 1)} />
-              </label>
-              <button class="quiet">Scale</button>{' '}
-              <button
-                type="button"
-                class="quiet ends"
-                onClick={() =>
-                  confirm(
-                    `Delete endpoint ${e.name}?`,
-                    'Its address stops answering and its replicas are stopped.',
-                    'Delete',
-                    () => void act(() => call('DELETE', path), `${e.name} was deleted`),
-                  )
-                }
-              >
-                Delete
-              </button>
-            </form>
-          )}
-          <p class="note">
-            {usd(e.cost_usd * 1e9)} so far
-            {e.usd_per_request != null ? `, ${usd(e.usd_per_request * 1e9)} per request` : ''}
-            {e.usd_per_1000_tokens != null
-              ? `, ${usd(e.usd_per_1000_tokens * 1e9)} per 1,000 tokens`
-              : ''}
-          </p>
-        </div>
+          </tbody>
+        </table>
       </div>
-      <Settings e={e} />
-      <Addresses e={e} act={act} />
-      <Release e={e} act={act} />
-      <EndpointCharts name={e.name} />
-      <Revisions e={e} act={act} />
-      <Keys e={e} />
-      <Calls e={e} act={act} />
-    </article>
+      {shown.length === 0 && <p class="note">No endpoint matches.</p>}
+    </>
   );
 }
 
 export function Endpoints() {
   const list = useSignal<Endpoint[] | null>(null);
   const can = useSignal(true);
-  const error = useSignal('');
+  const given = new URLSearchParams(route.value.split('?')[1] ?? '');
+  const deploying = useSignal(given.has('deploy'));
+  // Links of earlier versions name the endpoint in the query.
+  const only = given.get('name');
+  useEffect(() => {
+    if (!only) return;
+    given.delete('name');
+    const more = given.toString();
+    readdress(addressOf(only).slice(1) + (more ? `?${more}` : ''));
+  }, [only]);
   const load = async () => {
     if (document.hidden) return;
     if (!(await has('/v1/endpoints'))) {
@@ -300,40 +127,15 @@ export function Endpoints() {
   };
   useEffect(() => {
     void load();
-    const timer = window.setInterval(() => {
-      void load();
-    }, 3000);
+    const timer = window.setInterval(() => void load(), 3000);
     return () => window.clearInterval(timer);
   }, []);
-  const act = async (run: () => Promise<unknown>, said: string) => {
-    try {
-      await run();
-      error.value = '';
-      notify(said);
-      await load();
-    } catch (e) {
-      error.value = problem(e);
-    }
-  };
-  const given = new URLSearchParams(route.value.split('?')[1] ?? '');
-  const deploying = useSignal(given.has('deploy'));
-  const only = given.get('name');
   if (!list.value) return <p class="note">Loading…</p>;
   return (
     <section>
       <h1>
         Endpoints {list.value.length > 0 && <small>{plural(list.value.length, 'endpoint')}</small>}
       </h1>
-      {error.value && (
-        <p role="alert" class="bad">
-          {error.value}
-        </p>
-      )}
-      {only && (
-        <p class="note">
-          Only {only} is shown. <a href="#/endpoints">Show all</a>
-        </p>
-      )}
       {mayDeploy() && can.value && (
         <p class="actions">
           <button
@@ -350,9 +152,9 @@ export function Endpoints() {
       {deploying.value && (
         <Deploy
           existing={list.value.filter((e) => e.revision !== 0)}
-          done={() => {
+          done={(name) => {
             deploying.value = false;
-            void load();
+            location.hash = addressOf(name);
           }}
         />
       )}
@@ -366,16 +168,7 @@ export function Endpoints() {
           {!can.value && <p class="note">No gateway is running.</p>}
         </Empty>
       ) : (
-        <>
-          <div class="filters">
-            <EndpointRange />
-          </div>
-          {list.value
-            .filter((e) => !only || e.name === only)
-            .map((e) => (
-              <Panel e={e} key={e.name} act={act} />
-            ))}
-        </>
+        <Table list={list.value} />
       )}
     </section>
   );

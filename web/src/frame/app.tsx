@@ -41,6 +41,7 @@ const TerminalPage = lazy(() => rare().then((m) => m.TerminalPage));
 const WastePage = lazy(() => rare().then((m) => m.WastePage));
 const More = lazy(() => rare().then((m) => m.More));
 const ResourcePage = lazy(() => rare().then((m) => m.ResourcePage));
+const EndpointPage = lazy(() => import('../endpoints/endpoint_page').then((m) => m.EndpointPage));
 const Settings = lazy(() => rare().then((m) => m.Settings));
 const Palette = lazy(() => rare().then((m) => m.Palette));
 
@@ -117,9 +118,11 @@ function Page() {
   const path = route.value.split('?')[0];
   const job = /^\/jobs\/([\d.]+)$/.exec(path),
     node = /^\/nodes\/(.+)/.exec(path),
+    endpoint = /^\/endpoints\/(.+)/.exec(path),
     terminal = /^\/terminal\/([\d.]+)$/.exec(path);
   if (job) return <JobPage id={job[1]} key={job[1]} />;
   if (node) return <NodePage name={decodeURIComponent(node[1])} key={node[1]} />;
+  if (endpoint) return <EndpointPage name={decodeURIComponent(endpoint[1])} key={endpoint[1]} />;
   if (terminal) return <TerminalPage id={terminal[1]} />;
   if (resources.has(path)) return <ResourcePage path={path} key={path} />;
   switch (path) {
@@ -167,7 +170,8 @@ function titleOf(path: string): string {
     const what = row?.name || row?.command.slice(0, 40) || '';
     return `${first === 'jobs' ? 'Job' : 'Terminal'} ${rest}${what ? ` ${what}` : ''}`;
   }
-  return first === 'nodes' ? `Node ${decodeURIComponent(rest)}` : (page ?? 'Page not found');
+  const one = { nodes: 'Node', endpoints: 'Endpoint' }[first];
+  return one ? `${one} ${decodeURIComponent(rest)}` : (page ?? 'Page not found');
 }
 
 // After a change of page the keyboard continues at the beginning of its content, and screen readers

@@ -6,6 +6,7 @@ import { useEffect, useRef } from 'preact/hooks';
 import { get, type NodeInfo, type Row, type Series } from '../data/api';
 import { Approvals } from '../admin/approvals';
 import { ago, cents2, gib, gpus, plural, usd } from '../data/format';
+import { conditionOf, shadeOf } from '../data/card';
 import { lazy } from '../parts/lazy';
 import { Badge, Card, Empty, Line, Meter, Spark } from '../parts/ui';
 import {
@@ -39,23 +40,19 @@ function whoHolds(gpu: Gpu): { text: string; href: string } {
   };
 }
 
-// Out of service by its own health, or by a person although it is healthy.
-const sickWord = (gpu: Gpu) => (gpu.score >= 50 ? 'drained' : 'sick');
-
 // The type of a node's GPUs if all are of one.
 const oneType = (node: NodeInfo) =>
   node.gpus.every((g) => g.type === node.gpus[0].type) ? node.gpus[0]?.type : undefined;
 
 function Tile({ node, gpu, card }: { node: NodeInfo; gpu: Gpu; card: NodeInfo['gpus'][number] }) {
   const who = whoHolds(gpu);
-  const sick = card.unhealthy;
-  const word = sickWord(gpu);
-  const kind = sick ? word : gpu.milli ? (gpu.util >= 0 && gpu.util < 2 ? 'idle' : 'used') : 'free';
+  const kind = conditionOf(node, card, gpu);
+  const out = kind === 'sick' || kind === 'drained' || kind === 'lost';
   const known = gpu.util >= 0;
   return (
     <a
       class={`tile ${kind}`}
-      href={(!sick && who.href) || `#/nodes/${node.name}?gpu=${gpu.index}`}
+      href={(!out && who.href) || `#/nodes/${node.name}?gpu=${gpu.index}`}
       data-gpu={gpu.index}
     >
       <span class="sr">{node.name}, </span>
@@ -63,8 +60,8 @@ function Tile({ node, gpu, card }: { node: NodeInfo; gpu: Gpu; card: NodeInfo['g
         <b>GPU {gpu.index}</b>
         {!oneType(node) && <span class="type">{card.type}</span>}
         <span class="share">
-          {sick
-            ? word
+          {out
+            ? kind
             : [
                 gpu.milli && gpu.milli < 1000 ? `${gpu.milli / 10} % held` : '',
                 kind === 'idle' ? 'idle' : '',
@@ -73,8 +70,8 @@ function Tile({ node, gpu, card }: { node: NodeInfo; gpu: Gpu; card: NodeInfo['g
                 .join(', ')}
         </span>
       </span>
-      <span class="who">{sick && who.text === 'free' ? 'not in use' : who.text}</span>
-      {sick && <span class="ill">{sick}</span>}
+      <span class="who">{out && who.text === 'free' ? 'not in use' : who.text}</span>
+      {card.unhealthy && <span class="ill">{card.unhealthy}</span>}
       <Meter
         part={known ? gpu.util / 100 : 0}
         label={known ? `busy ${gpu.util} %` : 'load unknown'}
@@ -85,6 +82,20 @@ function Tile({ node, gpu, card }: { node: NodeInfo; gpu: Gpu; card: NodeInfo['g
         <span>{gpu.watts >= 0 ? `${gpu.watts} W` : '–'}</span>
       </span>
     </a>
+  );
+}
+
+const placeOf = (node: NodeInfo, gpu: Gpu) => `#/nodes/${node.name}?gpu=${gpu.index}`;
+const outOfService = (node: NodeInfo, gpu: Gpu) =>
+  ['sick', 'drained', 'lost'].includes(conditionOf(node, node.gpus[gpu.index], gpu));
+// "sick (an uncorrected memory error), train · ana"
+function saidOf(node: NodeInfo, gpu: Gpu): string {
+  const who = whoHolds(gpu).text;
+  if (!outOfService(node, gpu)) return who;
+  const card = node.gpus[gpu.index];
+  const why = card.unhealthy || node.reason;
+  return (
+    conditionOf(node, card, gpu) + (why ? ` (${why})` : '') + (who === 'free' ? '' : `, ${who}`)
   );
 }
 
@@ -128,15 +139,10 @@ function Field() {
   const recolour = () => {
     for (const square of squares.current) {
       const gpu = readings.get(square.node)?.[square.index];
-      const card = nodes.get(square.node)?.gpus[square.index];
+      const node = nodes.get(square.node);
+      const card = node?.gpus[square.index];
       if (!gpu || !card) continue;
-      const level = card.unhealthy
-        ? 'x'
-        : !gpu.milli
-          ? 'f'
-          : gpu.util < 0
-            ? 'u'
-            : String(Math.min(5, Math.floor(gpu.util / 20)));
+      const level = shadeOf(conditionOf(node, card, gpu), gpu.util);
       if (level === square.level) continue;
       square.level = level;
       square.el.dataset.l = level;
@@ -152,11 +158,10 @@ function Field() {
     shown.value = gpu && node ? { node, gpu } : null;
     if (square && gpu && node) {
       const who = whoHolds(gpu);
-      const sick = node.gpus[square.index]?.unhealthy;
-      square.el.href = (!sick && who.href) || `#/nodes/${node.name}?gpu=${gpu.index}`;
+      square.el.href = (!outOfService(node, gpu) && who.href) || placeOf(node, gpu);
       square.el.setAttribute(
         'aria-label',
-        `GPU ${gpu.index} of ${node.name}: ${sick ? `sick, ${sick}; ` : ''}${who.text}`,
+        `GPU ${gpu.index} of ${node.name}: ${saidOf(node, gpu)}`,
       );
     }
   };
@@ -179,7 +184,7 @@ function Field() {
           <i data-l="2" />
           <i data-l="3" />
           <i data-l="4" />
-          <i data-l="5" /> busy <i data-l="x" /> sick
+          <i data-l="5" /> busy <i data-l="d" /> drained <i data-l="x" /> sick or lost
         </p>
       </div>
       <p class="hover" role="status">
@@ -188,14 +193,8 @@ function Field() {
             <b>
               {s.node.name} · GPU {s.gpu.index}
             </b>{' '}
-            {whoHolds(s.gpu).text} · {s.gpu.util >= 0 ? `${s.gpu.util} %` : 'load unknown'} ·{' '}
-            {gib(s.gpu.mem)} · {s.gpu.watts} W
-            {s.node.gpus[s.gpu.index]?.unhealthy && (
-              <>
-                {' '}
-                · <span class="bad">unhealthy: {s.node.gpus[s.gpu.index].unhealthy}</span>
-              </>
-            )}
+            {saidOf(s.node, s.gpu)} · {s.gpu.util >= 0 ? `${s.gpu.util} %` : 'load unknown'} ·{' '}
+            {gib(s.gpu.mem)} · {s.gpu.watts >= 0 ? `${s.gpu.watts} W` : '–'}
           </>
         ) : (
           'Point at a square or use the arrow keys to see its job.'

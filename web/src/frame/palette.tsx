@@ -77,7 +77,7 @@ function local(words: string[], endpoints: string[]): Item[] {
     ...endpoints.map((name) => ({
       kind: 'Endpoint',
       text: name,
-      run: goTo(`/endpoints?name=${encodeURIComponent(name)}`),
+      run: goTo(`/endpoints/${encodeURIComponent(name)}`),
     })),
     ...[...jobs.values()].sort((a, b) => b.id - a.id).map(jobItem),
   ];

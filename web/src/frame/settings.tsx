@@ -332,6 +332,9 @@ export function Settings() {
   useEffect(load, []);
   return (
     <section class="form">
+      <p class="crumbs">
+        <a href="#/more">More</a> / Notifications
+      </p>
       <h1>Notifications</h1>
       <InBrowser />
       {error.value && (

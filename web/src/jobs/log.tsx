@@ -292,12 +292,14 @@ export function Log({
   names,
   attempts,
   final,
+  title = 'Log',
 }: {
   id: string;
   ranks: number;
   names?: string[]; // of the members of a group
   attempts: number;
   final: boolean;
+  title?: string;
 }) {
   // Set by a link from the search over all tasks.
   const given = new URLSearchParams(route.value.split('?')[1] ?? '');
@@ -339,7 +341,7 @@ export function Log({
   return (
     <section aria-label="Log" class="logwrap">
       <div class="filters">
-        <h2>Log</h2>
+        <h2>{title}</h2>
         <input
           type="search"
           aria-label="Find in the log"

@@ -12,7 +12,7 @@ import { fieldsOf, specOf, type Fields } from './run_spec';
 import { projects, usualProject } from '../data/rights';
 import { remember, remembered } from '../data/memory';
 import { Line } from '../parts/ui';
-import { nodes, nodesTick, readings, route } from '../data/store';
+import { nodes, nodesTick, notify, readings, route } from '../data/store';
 
 interface Rates {
   rates: { gpu_type: string; class: string; nano_usd_per_s: number }[];
@@ -22,6 +22,8 @@ interface Quote {
   starts?: { now: boolean; text: string };
 }
 const plainFields = ['command', 'gpus', 'type', 'name', 'cwd', 'hours', 'spot', 'project'];
+// What a link to the form may set.
+const shared = new Set([...plainFields, ...options.map((o) => o.flag)]);
 
 // GPUs that are free now, by type.
 function freeGpus(): Map<string, number> {
@@ -213,9 +215,16 @@ function Elsewhere({ spec, project }: { spec: Spec; project: string }) {
   );
 }
 
-// Forms that a person keeps in this browser under a name.
+// The form as an address that others can open: every field that differs from an empty form.
+function linkTo(fields: Fields): string {
+  const given = Object.entries(fields).filter(([k, v]) => v && shared.has(k));
+  return `${location.origin}/#/run?${new URLSearchParams(given).toString()}`;
+}
+
+// Forms that a person keeps in this browser under a name, and a link for others.
 function Presets({ fields }: { fields: Signal<Fields> }) {
   const presets = useSignal(remembered<Record<string, Fields>>('presets', {}));
+  const chosenName = useSignal('');
   const keep = (next: Record<string, Fields>) => {
     presets.value = next;
     remember('presets', next);
@@ -227,8 +236,10 @@ function Presets({ fields }: { fields: Signal<Fields> }) {
         <label>
           Preset{' '}
           <select
+            value={chosenName.value}
             onChange={(e) => {
-              const chosen = presets.value[e.currentTarget.value];
+              chosenName.value = e.currentTarget.value;
+              const chosen = presets.value[chosenName.value];
               if (chosen) fields.value = { ...chosen };
             }}
           >
@@ -246,9 +257,42 @@ function Presets({ fields }: { fields: Signal<Fields> }) {
         onClick={() => {
           const name = fields.value.name || (fields.value.command ?? '').slice(0, 30);
           keep({ ...presets.value, [name]: fields.value });
+          chosenName.value = name;
+          notify(`The preset ${name} is kept in this browser`);
         }}
       >
         Keep as a preset
+      </button>
+      {presets.value[chosenName.value] && (
+        <button
+          type="button"
+          class="link"
+          onClick={() => {
+            const name = chosenName.value;
+            const { [name]: gone, ...others } = presets.value;
+            keep(others);
+            chosenName.value = '';
+            notify(`The preset ${name} was removed`, undefined, {
+              label: 'Undo',
+              ms: 8000,
+              run: () => keep({ ...presets.value, [name]: gone }),
+            });
+          }}
+        >
+          Remove the preset
+        </button>
+      )}
+      <button
+        type="button"
+        class="link"
+        disabled={!fields.value.command}
+        onClick={() => {
+          void navigator.clipboard?.writeText(linkTo(fields.value)).then(() => {
+            notify('The link to this form was copied; whoever opens it sees it filled in');
+          });
+        }}
+      >
+        Copy a link to this form
       </button>
     </div>
   );
@@ -260,7 +304,7 @@ export function RunForm() {
   const base = useSignal<Spec | null>(null);
   const fields = useSignal<Fields>({
     gpus: '1',
-    ...Object.fromEntries([...given].filter(([k]) => plainFields.includes(k))),
+    ...Object.fromEntries([...given].filter(([k]) => shared.has(k))),
   });
   const error = useSignal('');
   const of = useSignal('');

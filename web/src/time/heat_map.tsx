@@ -3,6 +3,7 @@
 import { useSignal } from '@preact/signals';
 import { useEffect, useMemo, useRef } from 'preact/hooks';
 import { dark } from '../parts/chart';
+import { conditionOf, shadeOf } from '../data/card';
 import { gib, plural } from '../data/format';
 import { gpuTick, jobs, nodes, nodesTick, readings } from '../data/store';
 import { prepare } from './gantt_draw';
@@ -35,19 +36,15 @@ export function levelOf(nodeId: number, index: number, measure: Measure): Level 
   const gpu = readings.get(nodeId)?.[index];
   const card = node?.gpus[index];
   if (!node || !gpu || !card) return 'u';
-  if (node.state === 'unreachable') return 'x';
-  if (card.unhealthy) return gpu.score >= 50 ? 'd' : 'x'; // a person drained it, or it is sick
-  if (!gpu.milli && node.state !== 'ready') return 'd';
-  if (!gpu.milli && measure === 'load') return 'f';
+  const shade = shadeOf(conditionOf(node, card, gpu), gpu.util) as Level;
+  if (measure === 'load' || shade === 'x' || shade === 'd') return shade;
   const share =
-    measure === 'load'
-      ? gpu.util / 100
-      : measure === 'memory'
-        ? gpu.mem / card.mem_mib
-        : measure === 'power'
-          ? gpu.watts / powerMax
-          : (gpu.celsius - 25) / 65;
-  const known = measure === 'load' ? gpu.util : measure === 'memory' ? gpu.mem : gpu.watts;
+    measure === 'memory'
+      ? gpu.mem / card.mem_mib
+      : measure === 'power'
+        ? gpu.watts / powerMax
+        : (gpu.celsius - 25) / 65;
+  const known = measure === 'memory' ? gpu.mem : measure === 'power' ? gpu.watts : gpu.celsius;
   if (known < 0) return 'u';
   return String(Math.max(0, Math.min(5, Math.floor(share * 5.999)))) as Level;
 }
@@ -125,7 +122,7 @@ export function HeatMap({ height = 520 }: { height?: number }) {
           <i data-l="2" />
           <i data-l="3" />
           <i data-l="4" />
-          <i data-l="5" /> busy <i class="swatch drained" /> drained <i data-l="x" /> sick
+          <i data-l="5" /> busy <i class="swatch drained" /> drained <i data-l="x" /> sick or lost
         </p>
       </div>
       <p class="hover" role="status">

@@ -1,11 +1,12 @@
 // A node drawn to scale: CPU sockets, the GPUs attached to each, and NVLink. A GPU has the same size
 // in every picture, so a node with two is smaller than one with eight.
 import type { NodeInfo } from '../data/api';
+import { conditionOf, shadeOf, type Condition } from '../data/card';
 import { plural } from '../data/format';
 import { gpuTick, readings } from '../data/store';
 
-const loadWord = (level: string, util: number) =>
-  level === 'x' ? 'sick' : level === 'f' ? 'free' : util < 0 ? '–' : `${util} %`;
+const loadWord = (condition: Condition, util: number) =>
+  condition === 'used' || condition === 'idle' ? (util < 0 ? '–' : `${util} %`) : condition;
 
 export function Topology({ node }: { node: NodeInfo }) {
   gpuTick.value;
@@ -52,18 +53,13 @@ export function Topology({ node }: { node: NodeInfo }) {
         })}
         {order.map((g, i) => {
           const r = cards[g.index];
-          const level = g.unhealthy
-            ? 'x'
-            : !r?.milli
-              ? 'f'
-              : r.util < 0
-                ? 'u'
-                : String(Math.min(5, Math.floor(r.util / 20)));
+          const condition = conditionOf(node, g, r);
+          const level = shadeOf(condition, r?.util ?? -1);
           return (
             <g>
               <rect class="gpu" data-l={level} x={x(i) - 34} y="58" width="68" height="46" rx="8" />
               <text class={`num l${level}`} x={x(i)} y="77">
-                {g.index} · {loadWord(level, r?.util ?? -1)}
+                {g.index} · {loadWord(condition, r?.util ?? -1)}
               </text>
               <text class={`small l${level}`} x={x(i)} y="94">
                 {g.type}
