@@ -120,18 +120,22 @@ void explain_queue(Answer& answer, const control::State& state, const Job& job, 
   if (!explanation.would_start_now.empty())
     answer.would_start_now = explanation.would_start_now;
   expect_start(answer, state, job, at, explanation.earliest_start, waits_for_pool);
-  for (const std::string& note : control::pool_notes(state, job, at.now))
+  const auto notes = control::pool_notes(state, job, at.now);
+  for (const std::string& note : notes)
     answer.because("pool", note);
+  // "Wait for a pool" is no advice where the pools say why they rent nothing.
+  if (state.nodes.empty() && !notes.empty())
+    answer.would_start_now = Json();
   if (answer.reasons.items().empty())
     answer.because("pool", about_to_order);
 }
 
-// Why a job waits that only nodes of a pool can run. Empty: no pool can.
+// Why a job waits that only nodes of a pool can run. Empty: no pool has anything to do with it.
 std::string pool_reason(const control::State& state, const Job& job, WallTime now) {
-  if (!control::some_pool_could_run(state, job))
-    return {};
   const auto notes = control::pool_notes(state, job, now);
-  return notes.empty() ? about_to_order : notes.front();
+  if (!notes.empty())
+    return notes.front();
+  return control::some_pool_could_run(state, job) ? about_to_order : "";
 }
 
 // Whether the reason is that others have the GPUs.

@@ -101,7 +101,7 @@ Result<Account> Ec2Pool::account() {
   out.source = credentials.source;
   const auto said = wire_.query("sts", all.front(), "GetCallerIdentity", {});
   if (!said)
-    return pass(error_of(said.error()), "these credentials are not accepted");
+    return pass(identity_error(said.error()));
   if (const net::XmlElement* identity = said->child("GetCallerIdentityResult")) {
     out.id = identity->child_text("Account");
     out.identity = identity->child_text("Arn");

@@ -114,7 +114,7 @@ Result<std::string> HeadMachine::identity() {
   const Credentials credentials = BILLOW_TRY(wire_.credentials().get());
   const auto said = wire_.query("sts", settings_.region, "GetCallerIdentity", {});
   if (!said)
-    return pass(error_of(said.error()), "these credentials are not accepted");
+    return pass(identity_error(said.error()));
   const net::XmlElement* who = said->child("GetCallerIdentityResult");
   return fmt::format("{} ({})", who ? who->child_text("Arn") : "?", credentials.source);
 }

@@ -71,6 +71,13 @@ Error error_of(const ApiError& error) {
   return {denied ? Code::unauthorized : Code::unavailable, error.text(), ""};
 }
 
+Error identity_error(const ApiError& error) {
+  if (error.status >= 400 && error.status < 500)
+    return error_of(error).in("these credentials are not accepted");
+  return {Code::unavailable, "AWS did not answer: " + error.text(),
+          "check the network of the head and the name of the region"};
+}
+
 void add_filter(Parameters& parameters,
                 const std::string& name,
                 const std::vector<std::string>& values) {

@@ -194,6 +194,26 @@ class Adding(unittest.TestCase):
         self.assertIn("cloud aws was not added", done.errors)
         poll(lambda: not rig.json("pool", "list")["pools"], "nothing kept", 30)
 
+    def test_a_cloud_that_does_not_answer_is_not_taken_for_wrong_credentials(self):
+        rig = self.rig
+        silent = "http://127.0.0.1:1"  # where nobody listens
+        words = ("cloud", "add", "aws", "--region", "us-east-1", "--option", f"endpoint={silent}")
+        done = rig.cli(*words, timeout=120)
+        self.assertNotEqual(done.code, 0)
+        self.assertIn("AWS did not answer", done.errors)
+        self.assertNotIn("not accepted", done.errors)
+
+    def test_a_job_whose_price_is_too_low_is_told_so(self):
+        rig = self.rig
+        rig.add()
+        poll(rig.offers, "offers", 60)
+        job = rig.submit("--gpus", 1, "--max-price", "0.50", "--", "true")
+        text = rig.ok("explain", job).text
+        self.assertRegex(text, r"cheapest offer, g6.xlarge in us-east-1[ab] \(on demand, \$0.80/h\)")
+        self.assertIn("--max-price $0.50", text)
+        self.assertNotIn("billow join", text)
+        self.assertEqual(rig.aws.created, 0)
+
     def test_a_profile_with_sso_uses_the_login_of_the_heads_user(self):
         rig = self.rig
         os.makedirs(rig.root + "/.aws/sso/cache")

@@ -6,6 +6,7 @@
 #include "base/limits.h"
 #include "base/rng.h"
 #include "core/control/renting/pool_limits.h"
+#include "core/control/renting/quote.h"
 #include "tests/unit/control/pool_world.h"
 
 namespace billow::control::offer_tests {
@@ -107,10 +108,29 @@ TEST(Offers, OnlySpotJobsGetSpotMachinesAndReservedCapacityComesFirst) {
 TEST(Offers, TheHighestPriceOfAJobIsPerGpuAndHour) {
   PoolWorld w;  // 8 GPUs for 8 × 1,000,000 nano-dollars a second: $3.60 per GPU and hour
   w.add("aws", {offer("p5.48xlarge", "us-1a", 8'000'000)});
+  const JobId poor = w.submit(8, 1, false, NanoUsd{3'500'000'000});
+  EXPECT_EQ(w.asked(), "0 machines");
+  const auto notes = pool_notes(w.state(), *w.state().find_job(poor), w.now);
+  ASSERT_EQ(notes.size(), 1u);
+  EXPECT_EQ(notes[0],
+            "Pool aws rents nothing for it: its cheapest offer, p5.48xlarge in us-1a (on demand, "
+            "$28.80/h), is not within --max-price $3.50 per GPU and hour.");
   w.submit(8, 1, false, NanoUsd{3'599'999'999});
   EXPECT_EQ(w.asked(), "0 machines");
   w.submit(8, 1, false, NanoUsd{3'600'000'000});
   EXPECT_EQ(w.asked(), "us-1a");
+}
+
+TEST(Offers, APriceIsNamedForOneMachineAndForAllOfAGang) {
+  PoolWorld w;
+  w.add("aws", {offer("p5.48xlarge", "us-1a", 8'000'000)});
+  const ProjectId project = w.state().projects.begin()->first;
+  const auto one = rent_quote(w.state(), PoolWorld::spec(8), project, w.now);
+  ASSERT_TRUE(one);
+  EXPECT_EQ(one->text, "p5.48xlarge in us-1a (on demand, $28.80/h)");
+  const auto gang = rent_quote(w.state(), PoolWorld::spec(8, 3), project, w.now);
+  ASSERT_TRUE(gang);
+  EXPECT_EQ(gang->text, "3 × p5.48xlarge in us-1a (on demand, $28.80/h): $86.40/h in all");
 }
 
 TEST(Offers, ARefusalIsRememberedForItsScopeAndTheNextOfferIsOrdered) {

@@ -39,6 +39,25 @@ TEST(Pools, AJobThatIsTooLargeIsToldWhatMachinesOfThePoolHave) {
   EXPECT_TRUE(admissible(w.state(), PoolWorld::spec(8))) << "the pool can bring it";
 }
 
+TEST(Pools, AJobWithALargeDiskIsToldWhatMachinesOfThePoolHave) {
+  PoolWorld w;
+  Pool disks = w.pool("fast");
+  disks.capabilities->disk_mib_max = 1000 << 10;
+  w.must(AddPool{disks});
+  w.submit(1);
+  w.must(PlanPools{});
+  w.arrives(w.machines()[0]);
+  JobSpec wants = PoolWorld::spec(1);
+  wants.resources.disk_mib = 1001 << 10;
+  const Status large = admissible(w.state(), wants);
+  ASSERT_FALSE(large);
+  EXPECT_EQ(large.error().message,
+            "no node has 1001 GiB of free disk; machines of pool fast come with at most 1000 GiB");
+  EXPECT_EQ(large.error().hint, "use at most --disk 1000G");
+  wants.resources.disk_mib = 1000 << 10;
+  EXPECT_TRUE(admissible(w.state(), wants)) << "the pool can bring it";
+}
+
 TEST(Pools, ExplainNamesIdleMachinesThatHoldGpusWhileAnotherIsOrdered) {
   PoolWorld w;
   w.must(AddPool{w.pool("fast")});

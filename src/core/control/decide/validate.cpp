@@ -247,19 +247,17 @@ namespace {
 
 // Whether it is the job's limit on the price that keeps every pool from renting a machine for it.
 Status check_price(const State& state, const Job& job) {
-  JobSpec any = *job.spec;
-  any.place.max_price = {};
-  Job at_any_price = job;
-  at_any_price.spec = std::make_shared<const JobSpec>(std::move(any));
   std::optional<Source> best;
   const auto cost = [](const Source& source) {
     return price_per_useful_gpu(source, source.gpus());
   };
-  for (const auto& [id, pool] : state.pools)
-    for (const Source& source : sources_of(pool))
-      if (pool.state == PoolState::active && fits(state, at_any_price, source) &&
-          (!best || cost(source) < cost(*best)))
-        best = source;
+  for (const auto& [id, pool] : state.pools) {
+    if (pool.state != PoolState::active)
+      continue;
+    const auto source = cheapest_at_any_price(state, job, pool);
+    if (source && (!best || cost(*source) < cost(*best)))
+      best = source;
+  }
   if (!best || best->price().nano_usd_per_s == 0)
     return {};
   const double per_gpu =
@@ -298,6 +296,28 @@ Status check_gpus_of_machines(const State& state, const JobSpec& spec) {
                   : fmt::format("use at most --gpus {}", most));
 }
 
+// The same of the disk of a node.
+Status check_disk_of_machines(const State& state, const JobSpec& spec) {
+  const std::int64_t wanted = spec.resources.disk_mib;
+  std::int64_t most = 0;
+  for (const auto& [id, node] : state.nodes)
+    most = std::max(most, node.offer.disk_mib);
+  const Pool* largest = nullptr;
+  for (const auto& [id, pool] : state.pools)
+    if (pool.state == PoolState::active && pool.capabilities &&
+        pool.capabilities->disk_mib_max > most) {
+      most = pool.capabilities->disk_mib_max;
+      largest = &pool;
+    }
+  if (!largest || wanted <= most)
+    return {};
+  return fail(Code::infeasible,
+              fmt::format("no node has {} GiB of free disk; machines of pool {} come with at most "
+                          "{} GiB",
+                          wanted / 1024, largest->name, most / 1024),
+              fmt::format("use at most --disk {}G", most / 1024));
+}
+
 }  // namespace
 
 Status admissible(const State& state, const JobSpec& spec, ProjectId project) {
@@ -323,8 +343,10 @@ Status admissible(const State& state, const JobSpec& spec, ProjectId project) {
     return {};
   if (!here && spec.place.max_price.value > 0)
     BILLOW_TRY_VOID(check_price(state, job));
-  if (!here)
+  if (!here) {
     BILLOW_TRY_VOID(check_gpus_of_machines(state, spec));
+    BILLOW_TRY_VOID(check_disk_of_machines(state, spec));
+  }
   return here;
 }
 

@@ -228,6 +228,20 @@ std::int64_t price_per_useful_gpu(const Source& source, std::int64_t useful_gpus
                                    (spot ? spot_percent : on_demand_percent) / gpus);
 }
 
+std::optional<Source> cheapest_at_any_price(const State& state, const Job& job, const Pool& pool) {
+  JobSpec any = *job.spec;
+  any.place.max_price = {};
+  Job at_any_price = job;
+  at_any_price.spec = std::make_shared<const JobSpec>(std::move(any));
+  std::optional<Source> best;
+  for (const Source& source : sources_of(pool))
+    if ((!best ||
+         price_per_useful_gpu(source, source.gpus()) < price_per_useful_gpu(*best, best->gpus())) &&
+        fits(state, at_any_price, source))
+      best = source;
+  return best;
+}
+
 std::string offer_text(const MachineOffer& offer) {
   std::string price = "price unknown";
   if (offer.price.nano_usd_per_s > 0)

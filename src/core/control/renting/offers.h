@@ -2,6 +2,7 @@
 // provider has refused. Internal to this module.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -50,6 +51,9 @@ Duration pause_after(RefusalKind kind);
 // allowance for the work that a reclaimed machine loses. `useful_gpus` is how many of the machine's
 // GPUs the waiting jobs would use.
 std::int64_t price_per_useful_gpu(const Source& source, std::int64_t useful_gpus);
+
+// What the pool would rent for the job if its highest price did not count.
+std::optional<Source> cheapest_at_any_price(const State& state, const Job& job, const Pool& pool);
 
 // "p5.48xlarge in us-east-1a (spot, $12.30/h)"
 std::string offer_text(const MachineOffer& offer);

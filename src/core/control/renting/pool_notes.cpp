@@ -106,6 +106,20 @@ std::string pool_note(const State& state, const Job& job, const Pool& pool, Wall
   return {};
 }
 
+// Why the pool rents nothing for a job that only the job's own highest price keeps from its offers.
+std::string price_note(const State& state, const Job& job, const Pool& pool) {
+  const NanoUsd most = job.spec->place.max_price;
+  if (most.value == 0 || !pool.capabilities || !pool.capabilities->from_offers)
+    return {};
+  const auto cheapest = cheapest_at_any_price(state, job, pool);
+  if (!cheapest || !cheapest->offer)
+    return {};
+  return fmt::format(
+      "Pool {} rents nothing for it: its cheapest offer, {}, is not within --max-price {} per GPU "
+      "and hour.",
+      pool.name, offer_text(*cheapest->offer), format_usd(most));
+}
+
 const char* answer_text(RefusalKind kind) {
   switch (kind) {
     case RefusalKind::no_answer:
@@ -146,9 +160,11 @@ std::vector<std::string> pool_notes(const State& state, const Job& job, WallTime
           "--time "
           "or --checkpoint-every, or the pool a longer --time.",
           pool.name, format_duration(pool.time), format_duration(job.spec->time_limit)));
-    if (pool.state == PoolState::removing || !could_run(state, job, pool))
+    if (pool.state == PoolState::removing)
       continue;
-    if (std::string note = pool_note(state, job, pool, now); !note.empty())
+    std::string note = could_run(state, job, pool) ? pool_note(state, job, pool, now)
+                                                   : price_note(state, job, pool);
+    if (!note.empty())
       notes.push_back(std::move(note));
   }
   return notes;

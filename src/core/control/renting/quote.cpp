@@ -93,8 +93,13 @@ std::optional<RentQuote> rent_quote(const State& state,
   quote.pool = best->pool->name;
   quote.ask_above_h = best->pool->ask_above_h;
   quote.per_hour = {best->price().nano_usd_per_s * 3600 * spec.nodes};
-  quote.text = fmt::format("{}{}", spec.nodes > 1 ? fmt::format("{} × ", spec.nodes) : "",
-                           offer_text(*best->offer));
+  quote.text = offer_text(*best->offer);
+  if (spec.nodes > 1) {
+    quote.text = fmt::format("{} × {}", spec.nodes, quote.text);
+    if (quote.per_hour.value > 0)
+      quote.text +=
+          fmt::format(": ${:.2f}/h in all", static_cast<double>(quote.per_hour.value) / 1e9);
+  }
   quote.old_price = best->offer->priced_at && best->offer->priced_at + price_old_after < now;
   return quote;
 }
