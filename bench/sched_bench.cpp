@@ -297,8 +297,10 @@ int main(int argc, char** argv) {
   const auto wanted = [&](std::string_view name) {
     return only.empty() || only == name;
   };
-  if (wanted("decisions"))
-    decisions(5000, 5000, quick ? 2000 : 20000);
+  if (wanted("decisions")) {
+    for (int nodes : {5000, 500, 50})
+      decisions(nodes, nodes, quick ? 2000 : 20000);
+  }
   if (wanted("batches"))
     batches(5000, 5000, quick ? 2000 : 20000);
   if (wanted("gangs"))

@@ -277,13 +277,15 @@ def speed(args):
         "\nSpeed: processor time of one core (5,000 nodes × 8 GPUs; 240 kinds of request of 20"
         " projects)"
     )
-    one = run_json([args.bench, "--json", "--only", "decisions"] + quick)[0]
-    print(
-        f"one job at a time, 5,000 running: {one['decisions_per_s']:,.0f} decisions/s, p50"
-        f" {one['p50_us']:.0f} µs, p99 {one['p99_us']:.0f} µs; with the index kept up to date"
-        f" {one['with_bookkeeping_per_s']:,.0f}/s, p99 {one['with_bookkeeping_p99_us']:.0f} µs"
-    )
-    bar("speed: decisions, 5,000 nodes, 5,000 running", one["decisions_per_s"], ">=", 20000, "/s")
+    sizes = run_json([args.bench, "--json", "--only", "decisions"] + quick)
+    for r in sizes:
+        print(
+            f"{r['bench']}: {r['decisions_per_s']:,.0f} decisions/s, p50"
+            f" {r['p50_us']:.1f} µs, p99 {r['p99_us']:.1f} µs; with the index kept up to date"
+            f" {r['with_bookkeeping_per_s']:,.0f}/s, p99 {r['with_bookkeeping_p99_us']:.0f} µs"
+        )
+    one = sizes[0]
+    bar("speed: decisions, 5,000 nodes, 5,000 running", one["decisions_per_s"], ">=", 100000, "/s")
     bar("speed: p99 of a decision", one["p99_us"] / 1000, "<", 1, "ms")
     batch = run_json([args.bench, "--json", "--only", "batches"] + quick)[0]
     print(f"256 jobs at a time: {batch['decisions_per_s']:,.0f} decisions/s")

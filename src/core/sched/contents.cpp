@@ -104,6 +104,8 @@ Status SchedIndex::check_invariants() const {
   if (a.total_milli != b.total_milli || a.total_cpu_milli != b.total_cpu_milli ||
       a.total_mem_mib != b.total_mem_mib)
     return differs("totals differ");
+  if (a.cards != b.cards)
+    return differs("the numbers of cards differ");
   if (a.array_running != b.array_running)
     return differs("array counts differ");
   if (a.repairs != b.repairs)

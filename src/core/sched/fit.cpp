@@ -11,21 +11,6 @@ bool any_or_empty(const std::vector<T>& wanted, const T& have) {
   return wanted.empty() || std::ranges::find(wanted, have) != wanted.end();
 }
 
-// The share of a card with both numbers filled in: a number missing from the request follows the
-// other in proportion. The compute part is never smaller than the memory part: a job that fills a
-// card's memory keeps others off it, so it gets, pays for and counts in its quota the compute that
-// nobody else could use.
-Share effective_share(const Share& asked, const GpuShape& card) {
-  Share s = asked;
-  if (s.mem_mib > 0 && card.memory_mib > 0)
-    s.milli = std::max(
-        s.milli, static_cast<std::int32_t>(std::min<std::int64_t>(
-                     whole_gpu_milli, (s.mem_mib * 1000 + card.memory_mib - 1) / card.memory_mib)));
-  if (s.mem_mib == 0 || s.whole())
-    s.mem_mib = card.memory_mib * s.milli / 1000;
-  return s;
-}
-
 using Cards = std::array<CardChoice, limits::gpus_per_node_max>;
 
 std::size_t cards_on(const PlacementClass& c,
@@ -131,6 +116,30 @@ std::optional<Placement> fit_on(const PlacementClass& c,
 
 }  // namespace
 
+Share effective_share(const Share& asked, std::int64_t memory_mib) {
+  Share s = asked;
+  if (s.mem_mib > 0 && memory_mib > 0)
+    s.milli =
+        std::max(s.milli, static_cast<std::int32_t>(std::min<std::int64_t>(
+                              whole_gpu_milli, (s.mem_mib * 1000 + memory_mib - 1) / memory_mib)));
+  if (s.mem_mib == 0 || s.whole())
+    s.mem_mib = memory_mib * s.milli / 1000;
+  return s;
+}
+
+std::optional<Share> share_of_card(const Share& asked,
+                                   std::int64_t memory_mib,
+                                   std::int64_t free_milli,
+                                   std::int64_t free_mem_mib) {
+  // Also on a whole card: it is the least memory that the job can use.
+  if (asked.mem_mib > memory_mib)
+    return std::nullopt;
+  const Share share = effective_share(asked, memory_mib);
+  if (share.milli <= 0 || free_milli < share.milli || free_mem_mib < share.mem_mib)
+    return std::nullopt;
+  return share;
+}
+
 std::optional<CardChoice> card_fits(const PlacementClass& c,
                                     const GpuShape& card,
                                     const GpuState& state,
@@ -154,13 +163,11 @@ std::optional<CardChoice> card_fits(const PlacementClass& c,
                       card.memory_mib * extent->slices / extent->slices_all};
     return CardChoice{gpu, share, start};
   }
-  // Also on a whole card: it is the least memory that the job can use.
-  if (c.resources.share.mem_mib > card.memory_mib)
+  const auto share =
+      share_of_card(c.resources.share, card.memory_mib, state.free_milli, state.free_mem_mib);
+  if (!share)
     return std::nullopt;
-  const Share share = effective_share(c.resources.share, card);
-  if (share.milli <= 0 || state.free_milli < share.milli || state.free_mem_mib < share.mem_mib)
-    return std::nullopt;
-  return CardChoice{gpu, share, -1};
+  return CardChoice{gpu, *share, -1};
 }
 
 bool allowed(const PlacementClass& c, const NodeState& node) {

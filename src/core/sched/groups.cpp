@@ -9,7 +9,6 @@ namespace {
 
 // Empty groups always kept; beyond that, half as many as there are groups with nodes.
 constexpr std::size_t asleep_min = 1024;
-constexpr std::uint32_t tenant_max = (1u << 30) - 1;
 
 }  // namespace
 
@@ -21,11 +20,11 @@ bool NodeGroups::before(GroupSlot a, GroupSlot b) const {
 }
 
 void NodeGroups::log(GroupSlot g) {
-  logged_at_[g] = log_end();
+  live_[g].since = log_end();
   log_.push_back(g);
   if (log_.size() <= 4 * groups_.size() + 4096)
     return;
-  // Orders that fall behind this point examine every group once.
+  // Classes that fall behind this point look through all groups for those that got nodes since.
   const std::size_t half = log_.size() / 2;
   log_.erase(log_.begin(), log_.begin() + static_cast<std::ptrdiff_t>(half));
   log_base_ += half;
@@ -38,9 +37,7 @@ GroupSlot NodeGroups::slot_for(std::uint64_t key, std::uint64_t tie, const FreeB
   if (free_.empty()) {
     it->second = static_cast<GroupSlot>(groups_.size());
     groups_.emplace_back();
-    inhabited_.push_back(0);
-    briefs_.emplace_back();
-    logged_at_.push_back(0);
+    live_.emplace_back();
   } else {
     it->second = free_.back();
     free_.pop_back();
@@ -49,9 +46,9 @@ GroupSlot NodeGroups::slot_for(std::uint64_t key, std::uint64_t tie, const FreeB
   g.key = key;
   g.tie = tie;
   g.tenant = next_tenant_;
-  next_tenant_ = next_tenant_ == tenant_max ? 1 : next_tenant_ + 1;
+  next_tenant_ = std::max(next_tenant_ + 1, 1u);
   g.seen_by = 0;
-  briefs_[it->second] = brief;
+  live_[it->second].brief = brief;
   return it->second;
 }
 
@@ -72,7 +69,6 @@ GroupSlot NodeGroups::move(Slot node,
   NodeGroup& g = groups_[to];
   if (g.members.empty()) {
     ++awake_;
-    inhabited_[to] = g.tenant;
     log(to);
   }
   const auto later = [&](Slot a, Slot b) {
@@ -93,7 +89,7 @@ void NodeGroups::leave(Slot node, GroupSlot from) {
   if (!g.members.empty())
     return;
   --awake_;
-  inhabited_[from] = 0;
+  live_[from].since = 0;
   asleep_.emplace_back(from, ++g.sleeps);
   evict();
 }

@@ -4,9 +4,9 @@
 // same values of labels that some job has asked for.
 //
 // A node that changes moves to another group. A group that loses its last node is kept for a while,
-// because planning takes capacity and gives it back, and because full nodes empty again; so most
-// moves end in a group that every class has already scored. When a group's slot is reused, the new
-// group gets a new tenant number, which invalidates the scores of the old one.
+// because planning takes capacity and gives it back, and because full nodes empty again; what the
+// scores need of it is then known already. Every time a group gets nodes after having had none, it
+// enters a log, and the position there tells the classes which of their scores are still valid.
 #pragma once
 
 #include <cstdint>
@@ -21,23 +21,43 @@
 
 namespace billow::sched {
 
+// One of 64 bits for a type of GPU: types with different marks are different.
+inline std::uint64_t mark_of(std::uint64_t type_hash) {
+  return std::uint64_t{1} << (type_hash & 63);
+}
+
 // What most tasks that do not fit need more of: read before anything else of a group, because most
 // groups have no capacity for most classes.
 struct FreeBrief {
-  std::int64_t cpu_milli = 0;
+  std::int64_t cpu_milli = 0;  // -1: its nodes accept no jobs
   std::int64_t mem_mib = 0;
-  std::int32_t most_milli = 0;  // on one card
-  std::int32_t idle_cards = 0;  // all their compute is free
+  std::uint64_t type_marks = 0;  // mark_of() the types of its cards
+  std::int32_t most_milli = 0;   // on one card
+  std::int32_t idle_cards = 0;   // all their compute is free
+};
+
+// Cards of a node that are alike in every respect, as far as a share of one of them is concerned.
+struct AlikeCards {
+  std::int32_t rank = 0;  // of the first of them
+  std::int32_t free_milli = 0;
+  std::int32_t usable_milli = 0;  // the smaller of free compute and free memory
+  bool shared = true;             // healthy, and given out in shares, not in MIG instances
+  std::int64_t free_mem_mib = 0;
+  std::int64_t memory_mib = 0;
+  std::uint64_t type_hash = 0;
 };
 
 struct NodeGroup {
   std::uint64_t key = 0;
   std::uint64_t tie = 0;      // breaks ties between equal scores by content, not by name
-  std::uint32_t tenant = 0;   // number of the group, of 30 bits; 0: the slot is empty
+  std::uint32_t tenant = 0;   // number of the group; 0: the slot is empty
   std::uint32_t sleeps = 0;   // how often it lost its last node
   std::vector<Slot> members;  // last: the first choice
-  PackNode pack;              // the input of the score, for the model of `seen_by`
+  // The input of the score, for the model of `seen_by`.
+  PackNode pack;
   PackView view;
+  std::vector<AlikeCards> cards;
+  std::int64_t nano_usd_per_s = 0;
   std::uint64_t seen_by = 0;
 };
 
@@ -63,8 +83,12 @@ class NodeGroups {
   std::size_t size() const { return groups_.size(); }
   NodeGroup& at(GroupSlot g) { return groups_[g]; }
   const NodeGroup& at(GroupSlot g) const { return groups_[g]; }
-  std::uint32_t tenant_with_nodes(GroupSlot g) const { return inhabited_[g]; }  // 0: it has none
-  const FreeBrief& brief(GroupSlot g) const { return briefs_[g]; }
+  // The log position at which the group got its nodes; 0: it has none.
+  std::uint64_t since(GroupSlot g) const { return live_[g].since; }
+  bool alive(const CandidateOrder::Open& entry) const {
+    return live_[entry.group].since == entry.since;
+  }
+  const FreeBrief& brief(GroupSlot g) const { return live_[g].brief; }
   const Precedence& precedence(Slot node) const { return precedence_[node]; }
   // Whether the first choice of `a` comes before that of `b` at equal scores. Both have members.
   bool before(GroupSlot a, GroupSlot b) const;
@@ -74,17 +98,20 @@ class NodeGroups {
   std::uint64_t log_base() const { return log_base_; }
   std::uint64_t log_end() const { return log_base_ + log_.size(); }
   GroupSlot logged(std::uint64_t position) const { return log_[position - log_base_]; }
-  bool logged_again(GroupSlot g, std::uint64_t position) const { return logged_at_[g] != position; }
 
  private:
   GroupSlot slot_for(std::uint64_t key, std::uint64_t tie, const FreeBrief& brief);
   void log(GroupSlot g);
   void evict();
 
+  // What every class reads of every entry of the log.
+  struct Live {
+    std::uint64_t since = 0;
+    FreeBrief brief;
+  };
+
   std::vector<NodeGroup> groups_;
-  // Each group's tenant number while it has nodes: read for every entry of the log.
-  std::vector<std::uint32_t> inhabited_;
-  std::vector<FreeBrief> briefs_;
+  std::vector<Live> live_;
   std::unordered_map<std::uint64_t, GroupSlot> by_key_;
   std::vector<GroupSlot> free_;
   // Slot and its value of `sleeps`, oldest first.
@@ -92,7 +119,6 @@ class NodeGroups {
   std::size_t awake_ = 0;
   std::vector<Precedence> precedence_;  // by node slot
   std::vector<GroupSlot> log_;
-  std::vector<std::uint64_t> logged_at_;  // last position of each group
   std::uint64_t log_base_ = 1;
   std::uint32_t next_tenant_ = 1;
 };

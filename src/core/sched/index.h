@@ -50,6 +50,7 @@ struct NodeState {
   std::uint64_t shape_hash = 0;   // of everything but id and name
   std::uint64_t bare_hash = 0;    // …without labels, rack and switch
   std::uint64_t hash = 0;         // bare shape and free capacity, whichever card is free
+  std::uint64_t type_marks = 0;   // mark_of() the types of its cards
   std::vector<JobId> jobs;        // on it, sorted; a job appears once per task
   std::vector<std::uint8_t> kin;  // per card: equal for cards that differ only in free capacity
   // Per card: how many suspended jobs must resume on it; empty: none on any.
@@ -163,6 +164,11 @@ struct SchedIndex::Impl {
   std::vector<std::pair<Resources, double>> typical;  // as configured; empty: use `learned`
   Learned learned;
   std::int64_t total_milli = 0, total_cpu_milli = 0, total_mem_mib = 0;  // of present nodes
+  struct CardCount {
+    std::int64_t all = 0, healthy = 0;
+    bool operator==(const CardCount&) const = default;
+  };
+  std::map<std::string, CardCount> cards;  // by type
   NodeGroups groups;
   // Labels that some class has asked for; others do not distinguish nodes.
   std::set<std::string> labels_asked;
@@ -286,7 +292,17 @@ std::optional<CardChoice> card_fits(const PlacementClass& c,
 // The same on an empty node: whether it could ever fit.
 std::optional<Placement> fit_empty(const PlacementClass& c, const NodeState& node);
 // The free part of a card in thousandths: the smaller of compute and memory.
-std::int32_t usable_on(const GpuShape& card, std::int64_t free_milli, std::int64_t free_mem_mib);
+std::int32_t usable_on(std::int64_t memory_mib, std::int64_t free_milli, std::int64_t free_mem_mib);
+// The share of a card with both numbers filled in: a number missing from the request follows the
+// other in proportion. The compute part is never smaller than the memory part: a job that fills a
+// card's memory keeps others off it, so it gets, pays for and counts in its quota the compute that
+// nobody else could use.
+Share effective_share(const Share& asked, std::int64_t memory_mib);
+// …or nothing if that is not free. `memory_mib`: of the card.
+std::optional<Share> share_of_card(const Share& asked,
+                                   std::int64_t memory_mib,
+                                   std::int64_t free_milli,
+                                   std::int64_t free_mem_mib);
 // The groups of nodes by the class's score, brought up to date.
 CandidateOrder& candidates(SchedIndex::Impl& index, const PlacementClass& c);
 // Where all tasks of the job would go now; empty if they do not fit.

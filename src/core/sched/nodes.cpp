@@ -8,10 +8,12 @@
 
 namespace billow::sched {
 
-std::int32_t usable_on(const GpuShape& card, std::int64_t free_milli, std::int64_t free_mem_mib) {
+std::int32_t usable_on(std::int64_t memory_mib,
+                       std::int64_t free_milli,
+                       std::int64_t free_mem_mib) {
   std::int64_t milli = std::max<std::int64_t>(free_milli, 0);
-  if (card.memory_mib > 0)
-    milli = std::min(milli, std::max<std::int64_t>(free_mem_mib, 0) * 1000 / card.memory_mib);
+  if (memory_mib > 0)
+    milli = std::min(milli, std::max<std::int64_t>(free_mem_mib, 0) * 1000 / memory_mib);
   return static_cast<std::int32_t>(milli);
 }
 
@@ -60,6 +62,9 @@ void describe(SchedIndex::Impl& index, NodeState& node) {
   distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
   node.kin.clear();
   node.ranked.clear();
+  node.type_marks = 0;
+  for (const GpuShape& g : node.shape.gpus)
+    node.type_marks |= mark_of(hash_text(g.type));
   for (std::size_t i = 0; i < keys.size(); ++i) {
     node.kin.push_back(
         static_cast<std::uint8_t>(std::ranges::lower_bound(distinct, keys[i]) - distinct.begin()));
@@ -104,7 +109,10 @@ const std::string& domain_name(const Place& place, Closeness level) {
 void SchedIndex::Impl::node_changed(NodeState& node) {
   rank_cards(node);
   node.free_milli = 0;
-  FreeBrief brief{.cpu_milli = node.free_cpu_milli, .mem_mib = node.free_mem_mib};
+  const bool open = node.shape.use == NodeUse::schedulable;
+  FreeBrief brief{.cpu_milli = open ? node.free_cpu_milli : -1,
+                  .mem_mib = node.free_mem_mib,
+                  .type_marks = node.type_marks};
   std::uint64_t h = mix(node.bare_hash, static_cast<std::uint64_t>(node.free_cpu_milli));
   h = mix(h, static_cast<std::uint64_t>(node.free_mem_mib) << 1 | (node.tasks == 0));
   for (std::uint8_t i : node.ranked) {
@@ -172,10 +180,8 @@ const PackModel& SchedIndex::Impl::packing() {
   if (model)
     return *model;
   std::map<std::string, std::int64_t> capacity;
-  for (const NodeState& n : nodes) {
-    for (const GpuShape& g : n.shape.gpus)
-      capacity[g.type] += n.present && g.healthy;
-  }
+  for (const auto& [type, count] : cards)
+    capacity.emplace(type, count.healthy);
   const auto& base = !typical.empty() ? typical : learned.typical;
   model = std::make_unique<PackModel>(base.empty() ? typical_prior() : base, capacity);
   ++model_version;
@@ -191,10 +197,25 @@ const PackView& SchedIndex::Impl::view_of(NodeGroup& group) {
       node.shape.gpus.empty() ? -1 : model->type_of(node.shape.gpus[node.ranked.front()].type);
   pack.gpus = static_cast<int>(std::min<std::size_t>(node.gpus.size(), PackNode::gpus_max));
   pack.cpu_milli = node.free_cpu_milli;
-  for (std::size_t i = 0; i < static_cast<std::size_t>(pack.gpus); ++i) {
+  group.nano_usd_per_s = node.shape.nano_usd_per_s;
+  group.cards.clear();
+  for (std::size_t i = 0; i < node.ranked.size(); ++i) {
     const std::uint8_t card = node.ranked[i];
-    pack.free[i] =
-        usable_on(node.shape.gpus[card], node.gpus[card].free_milli, node.gpus[card].free_mem_mib);
+    const GpuShape& shape = node.shape.gpus[card];
+    const GpuState& state = node.gpus[card];
+    const std::int32_t usable = usable_on(shape.memory_mib, state.free_milli, state.free_mem_mib);
+    if (i < static_cast<std::size_t>(pack.gpus))
+      pack.free[i] = usable;
+    const std::uint8_t before = node.ranked[i == 0 ? 0 : i - 1];
+    if (i > 0 && node.kin[card] == node.kin[before] && state == node.gpus[before])
+      continue;
+    group.cards.push_back({.rank = static_cast<std::int32_t>(i),
+                           .free_milli = state.free_milli,
+                           .usable_milli = usable,
+                           .shared = shape.healthy && !shape.mig_enabled,
+                           .free_mem_mib = state.free_mem_mib,
+                           .memory_mib = shape.memory_mib,
+                           .type_hash = hash_text(shape.type)});
   }
   model->look(pack, group.view);
   group.seen_by = model_version;
@@ -233,8 +254,13 @@ void shift_use(NodeState& node, const Placement& placement, const JobRequest& re
 void add_totals(SchedIndex::Impl& index, const NodeShape& shape, int sign) {
   index.total_cpu_milli += sign * shape.cpu_milli;
   index.total_mem_mib += sign * shape.mem_mib;
-  for (const GpuShape& g : shape.gpus)
+  for (const GpuShape& g : shape.gpus) {
     index.total_milli += g.healthy ? sign * whole_gpu_milli : 0;
+    auto& count = index.cards[g.type];
+    count.healthy += g.healthy ? sign : 0;
+    if ((count.all += sign) == 0)
+      index.cards.erase(g.type);
+  }
 }
 
 }  // namespace

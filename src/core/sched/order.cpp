@@ -2,71 +2,64 @@
 
 #include <algorithm>
 
+#include "core/sched/groups.h"
+
 namespace billow::sched {
 
-void CandidateOrder::grow(std::size_t groups) {
-  if (groups <= marks_.size())
-    return;
-  const std::size_t blocks = (groups + block - 1) / block;
-  marks_.resize(groups);
-  known_.resize(groups);
-  scores_.resize(blocks * block, closed);
-  least_.resize(blocks, closed);
-  stale_.resize(blocks, false);
+void CandidateOrder::clear() {
+  open_.clear();
+  least_.clear();
+  kept_ = 0;
 }
 
-void CandidateOrder::forget() {
-  std::ranges::fill(marks_, 0);
-  std::ranges::fill(scores_, closed);
-  std::ranges::fill(least_, closed);
-  std::fill(stale_.begin(), stale_.end(), false);
-  stale_list_.clear();
+void CandidateOrder::add(const Open& entry) {
+  if (open_.size() % block == 0)
+    least_.push_back(closed);
+  open_.push_back(entry);
+  least_.back() = std::min(least_.back(), entry.score);
 }
 
-void CandidateOrder::set(GroupSlot g, std::uint32_t tenant, double score, std::int32_t gpu) {
-  if (score == closed) {
-    close(g);
-    marks_[g] = tenant << 2;
+void CandidateOrder::tidy(const NodeGroups& groups) {
+  if (open_.size() <= 2 * kept_ + 4 * block)
     return;
+  std::vector<Open> before = std::move(open_);
+  clear();
+  for (const Open& entry : before) {
+    if (groups.alive(entry))
+      add(entry);
   }
-  marks_[g] = tenant << 2 | fits | shown;
-  known_[g] = {score, gpu};
-  show(g, score);
+  kept_ = open_.size();
 }
 
-void CandidateOrder::show(GroupSlot g, double score) {
-  if (scores_[g] == score)
-    return;
-  scores_[g] = score;
-  const std::size_t b = g / block;
-  if (stale_[b])
-    return;
-  stale_[b] = true;
-  stale_list_.push_back(static_cast<std::uint32_t>(b));
-}
-
-const std::vector<GroupSlot>& CandidateOrder::best() {
-  for (std::uint32_t b : stale_list_) {
-    const double* at = scores_.data() + std::size_t{b} * block;
-    double least = closed;
-    for (std::size_t i = 0; i < block; ++i)
-      least = at[i] < least ? at[i] : least;
-    least_[b] = least;
-    stale_[b] = false;
-  }
-  stale_list_.clear();
-  best_.clear();
-  double least = closed;
-  for (double l : least_)
-    least = l < least ? l : least;
-  if (least == closed)
-    return best_;
-  for (std::size_t b = 0; b < least_.size(); ++b) {
-    if (least_[b] != least)
+// Finds the block's least score again and collects the entries that have the score `least`.
+void CandidateOrder::look_through(std::size_t at, double least, const NodeGroups& groups) {
+  double found = closed;
+  const std::size_t end = std::min(open_.size(), (at + 1) * block);
+  for (std::size_t i = at * block; i < end; ++i) {
+    Open& entry = open_[i];
+    if (entry.score == closed)
       continue;
-    for (std::size_t i = 0; i < block; ++i) {
-      if (scores_[b * block + i] == least)
-        best_.push_back(static_cast<GroupSlot>(b * block + i));
+    if (!groups.alive(entry)) {
+      entry.score = closed;
+      continue;
+    }
+    found = std::min(found, entry.score);
+    if (entry.score == least)
+      best_.push_back(entry);
+  }
+  least_[at] = found;
+}
+
+const std::vector<CandidateOrder::Open>& CandidateOrder::best(const NodeGroups& groups) {
+  best_.clear();
+  while (best_.empty()) {
+    const auto lowest = std::ranges::min_element(least_);
+    if (lowest == least_.end() || *lowest == closed)
+      break;
+    const double least = *lowest;
+    for (auto at = static_cast<std::size_t>(lowest - least_.begin()); at < least_.size(); ++at) {
+      if (least_[at] == least)
+        look_through(at, least, groups);
     }
   }
   return best_;

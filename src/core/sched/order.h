@@ -1,7 +1,9 @@
-// The groups of nodes (groups.h) ranked by one placement class. A score stays valid as long as the
-// group's slot has the same tenant, even while the group is empty. Reading the best group therefore
-// costs only the groups that got nodes since the last read (most of them already scored, which is
-// nearly free) and a walk over the minima of blocks.
+// The groups of nodes (groups.h) that have free capacity for one placement class, with their
+// scores. A class reads the log of groups that got nodes since its last read, scores those that may
+// have capacity for it, and appends them here. An entry dies when its group loses its nodes: the
+// class is not told, the entry is found dead when it is read. So a decision costs the groups that
+// got nodes since the class was last asked, in the order of the log, and a walk over the least
+// scores of blocks of entries; memory of the class is touched only for groups that fit.
 #pragma once
 
 #include <cstdint>
@@ -14,61 +16,41 @@ using Slot = std::uint32_t;       // of a node in the dense array
 using GroupSlot = std::uint32_t;  // of a group of nodes
 inline constexpr Slot no_slot = ~Slot{0};
 
+class NodeGroups;
+
 class CandidateOrder {
  public:
   static constexpr double closed =
       std::numeric_limits<double>::infinity();  // no free capacity; lower scores are better
+  struct Open {
+    double score = closed;
+    // The log position at which the group got its nodes. An entry is alive while the group still
+    // has nodes since then.
+    std::uint64_t since = 0;
+    GroupSlot group = no_slot;
+    std::int32_t gpu = -1;  // the card a single share goes to, by its rank among the node's cards
+  };
 
   std::uint64_t cursor = 0;  // log position read so far; 0: never filled
   std::uint64_t model_version = 0;
 
-  std::size_t size() const { return marks_.size(); }
-  void grow(std::size_t groups);
-  void forget();  // every score is unknown again
-  double score(GroupSlot g) const { return scores_[g]; }
-  std::int32_t gpu(GroupSlot g) const { return known_[g].gpu; }
-  // Returns whether the slot's tenant was scored before; if so, its score is valid again.
-  bool reopen(GroupSlot g, std::uint32_t tenant) {
-    const std::uint32_t mark = marks_[g];
-    if (mark >> 2 != tenant)
-      return false;
-    if ((mark & (fits | shown)) == fits) {
-      marks_[g] = mark | shown;
-      show(g, known_[g].score);
-    }
-    return true;
-  }
-  void set(GroupSlot g, std::uint32_t tenant, double score, std::int32_t gpu);
-  // The group is empty now; its score is remembered.
-  void close(GroupSlot g) {
-    if ((marks_[g] & shown) == 0)
-      return;
-    marks_[g] &= ~shown;
-    show(g, closed);
-  }
-
-  // The open groups with the lowest score; empty if none is open.
-  const std::vector<GroupSlot>& best();
+  void clear();
+  void add(const Open& entry);
+  // Drops dead entries, if many may have gathered.
+  void tidy(const NodeGroups& groups);
+  // The live entries with the lowest score; empty if none is alive.
+  const std::vector<Open>& best(const NodeGroups& groups);
+  // All entries, dead ones among them.
+  const std::vector<Open>& entries() const { return open_; }
 
  private:
   static constexpr std::size_t block = 64;
-  static constexpr std::uint32_t shown = 1;  // in scores_
-  static constexpr std::uint32_t fits = 2;   // the group has capacity for the class
-  struct Known {
-    double score = closed;
-    std::int32_t gpu = -1;  // the card a single share goes to, by its rank among the node's cards
-  };
-  void show(GroupSlot g, double score);
+  void look_through(std::size_t at, double least, const NodeGroups& groups);
 
-  std::vector<double> scores_;  // of groups shown, else closed; padded to whole blocks
-  // The slot's tenant when it was scored (0: not scored), and two flags. There are many orders,
-  // each read rarely; a group without capacity, as most are, costs no more than this word.
-  std::vector<std::uint32_t> marks_;
-  std::vector<Known> known_;   // of groups that fit
-  std::vector<double> least_;  // of each block
-  std::vector<bool> stale_;    // blocks whose minimum must be found again
-  std::vector<std::uint32_t> stale_list_;
-  std::vector<GroupSlot> best_;
+  std::vector<Open> open_;     // an entry found dead has the score `closed`
+  std::vector<double> least_;  // of each block; no live entry of the block has a lower score
+  std::vector<Open> best_;
+  std::size_t kept_ = 0;  // entries after the last tidying
 };
 
 }  // namespace billow::sched

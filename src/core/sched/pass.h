@@ -60,6 +60,7 @@ class Pass {
             const JobRequest& request,
             const Holds::Leaves& leaves,
             bool own = false);
+  void settle();
   void start(const Front& front, JobId job, std::vector<Placement> placements, bool own = false);
   std::vector<Placement> place_reserved(const Kind& kind) const;
   std::vector<Placement> place_reserved(const PlacementClass& c,
@@ -103,6 +104,12 @@ class Pass {
   Tally tally_;
   Plan plan_;
   std::vector<std::pair<Placement, const JobRequest*>> taken_;
+  struct Starting {
+    const JobRequest* request = nullptr;  // none: all capacity is taken
+    Holds::Leaves leaves;
+    bool own = false;
+  };
+  Starting starting_;             // of the last start, whose capacity is not taken yet
   std::set<JobId> started_jobs_;  // out of turn, by backfill
   std::set<JobId> asked_, waits_for_leavers_;
   std::map<JobId, std::vector<Placement>> own_;              // capacity held for these jobs

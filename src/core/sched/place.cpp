@@ -1,13 +1,14 @@
 // Choosing nodes for a job: the best single node, or a set of nodes for a gang, close together if
 // asked.
 //
-// Every class ranks the groups of nodes (order.h) and updates its ranking before reading it. A
+// Every class scores the groups of nodes (order.h) and updates its scores before reading them. A
 // single task takes the first node of the best group. A gang, or a replica that keeps apart from
 // its siblings, walks the nodes of all open groups, which is one pass over small numbers.
 #include <algorithm>
 #include <limits>
 
 #include "core/sched/index.h"
+#include "core/sched/key.h"
 
 namespace billow::sched {
 namespace {
@@ -20,10 +21,15 @@ struct Scored {
 };
 
 std::int32_t rest_of(const GpuShape& card, const GpuState& state, const Share& share) {
-  return usable_on(card, state.free_milli - share.milli, state.free_mem_mib - share.mem_mib);
+  return usable_on(card.memory_mib, state.free_milli - share.milli,
+                   state.free_mem_mib - share.mem_mib);
 }
 
-Scored score_share(Impl& index, const PlacementClass& c, const NodeState& node, NodeGroup& group) {
+// Of a MIG instance, or of a share on one of the cards that the class names.
+Scored score_exactly(Impl& index,
+                     const PlacementClass& c,
+                     const NodeState& node,
+                     NodeGroup& group) {
   Scored best;
   const std::int64_t cpu_after = node.free_cpu_milli - c.resources.cpu_milli;
   const auto shown = static_cast<std::size_t>(PackNode::gpus_max);
@@ -52,6 +58,81 @@ Scored score_share(Impl& index, const PlacementClass& c, const NodeState& node, 
   return best;
 }
 
+// What a class asks for, as the log of groups is read for it.
+class Need {
+ public:
+  explicit Need(const PlacementClass& c) : c_(c) {
+    const Constraints& k = c.constraints;
+    const Resources& r = c.resources;
+    anywhere_ = k.regions.empty() && k.zones.empty() && k.fabrics.empty() && k.pools.empty() &&
+                k.placement_group.empty() && k.labels.empty() && c.home_regions.empty() &&
+                c.home_pools.empty() && r.disk_mib <= 0;
+    share_ = r.gpus == 1 && !r.takes_node() && !c.mig && k.only_gpus.empty();
+    if (r.gpus > 0) {
+      for (const std::string& type : r.gpu_types) {
+        types_.push_back(hash_text(type));
+        marks_ |= mark_of(types_.back());
+      }
+    }
+  }
+
+  // Whether a task of the class certainly does not fit on a node of the group.
+  bool surely_full(const FreeBrief& brief) const {
+    const Resources& r = c_.resources;
+    if (brief.cpu_milli < r.cpu_milli || brief.mem_mib < r.mem_mib)
+      return true;
+    if (marks_ != 0 && (marks_ & brief.type_marks) == 0)
+      return true;
+    if (r.gpus <= 0 || r.takes_node() || c_.mig)
+      return false;
+    return r.gpus > 1 && r.share.milli >= whole_gpu_milli ? brief.idle_cards < r.gpus
+                                                          : brief.most_milli < r.share.milli;
+  }
+  bool anywhere() const { return anywhere_; }  // every node that accepts jobs will do
+  bool share() const { return share_; }        // of one card, no matter which of a node
+  bool takes(const AlikeCards& cards) const {
+    return cards.shared &&
+           (types_.empty() || std::ranges::find(types_, cards.type_hash) != types_.end());
+  }
+
+ private:
+  const PlacementClass& c_;
+  std::vector<std::uint64_t> types_;  // hashes of the types asked for
+  std::uint64_t marks_ = 0;
+  bool anywhere_ = false, share_ = false;
+};
+
+// The same as score_exactly() for a share of any card, read from the group alone: nodes lie far
+// apart in memory.
+Scored score_share(Impl& index, const Need& need, const PlacementClass& c, NodeGroup& group) {
+  Scored best;
+  const PackView& view = index.view_of(group);
+  const std::int64_t cpu_after = view.cpu_milli - c.resources.cpu_milli;
+  for (const AlikeCards& cards : group.cards) {
+    if (cards.free_milli < c.resources.share.milli || !need.takes(cards))
+      continue;
+    const auto share =
+        share_of_card(c.resources.share, cards.memory_mib, cards.free_milli, cards.free_mem_mib);
+    if (!share)
+      continue;
+    const double s =
+        cards.rank < PackNode::gpus_max
+            ? index.model->score_card(view, cards.usable_milli,
+                                      usable_on(cards.memory_mib, cards.free_milli - share->milli,
+                                                cards.free_mem_mib - share->mem_mib),
+                                      cpu_after)
+            : index.model->score_cores(view, cpu_after);
+    if (s < best.score)
+      best = {s, cards.rank};
+  }
+  return best;
+}
+
+// Cheaper nodes win between otherwise equal ones.
+double price_score(std::int64_t nano_usd_per_s) {
+  return static_cast<double>(nano_usd_per_s) * 1e-15;
+}
+
 // `node` is any node of the group, except if the class names cards: then it is the exact node.
 Scored score_node(Impl& index, const PlacementClass& c, const NodeState& node, NodeGroup& group) {
   const Resources& r = c.resources;
@@ -62,7 +143,7 @@ Scored score_node(Impl& index, const PlacementClass& c, const NodeState& node, N
   if (r.gpus == 1 && !r.takes_node()) {
     if (!c.mig && node.free_milli < r.share.milli)
       return {};
-    out = score_share(index, c, node, group);
+    out = score_exactly(index, c, node, group);
     if (out.gpu < 0)
       return {};
   } else if (r.gpus <= 0 && !r.takes_node()) {
@@ -85,20 +166,21 @@ Scored score_node(Impl& index, const PlacementClass& c, const NodeState& node, N
     }
     out.score = index.model->score_cards(group.pack, view, after);
   }
-  // Cheaper nodes win between otherwise equal ones.
-  out.score += static_cast<double>(node.shape.nano_usd_per_s) * 1e-15;
+  out.score += price_score(node.shape.nano_usd_per_s);
   return out;
 }
 
-// Whether a task of the class certainly does not fit on a node of the group.
-bool surely_full(const PlacementClass& c, const FreeBrief& brief) {
-  const Resources& r = c.resources;
-  if (brief.cpu_milli < r.cpu_milli || brief.mem_mib < r.mem_mib)
-    return true;
-  if (r.gpus <= 0 || r.takes_node() || c.mig)
-    return false;
-  return r.gpus > 1 && r.share.milli >= whole_gpu_milli ? brief.idle_cards < r.gpus
-                                                        : brief.most_milli < r.share.milli;
+Scored score_group(Impl& index, const Need& need, const PlacementClass& c, NodeGroup& group) {
+  const NodeState& node = index.nodes[group.members.back()];
+  if (!need.share())
+    return score_node(index, c, node, group);
+  if (!need.anywhere() && (node.free_disk_mib < c.resources.disk_mib || !allowed_alike(c, node)))
+    return {};
+  Scored out = score_share(index, need, c, group);
+  if (out.gpu < 0)
+    return {};
+  out.score += price_score(group.nano_usd_per_s);
+  return out;
 }
 
 }  // namespace
@@ -108,35 +190,32 @@ CandidateOrder& candidates(Impl& index, const PlacementClass& c) {
   index.packing();
   index.ask_labels(c.constraints.labels, c.resources.disk_mib > 0);
   NodeGroups& groups = index.groups;
-  order.grow(groups.size());
+  const Need need(c);
   const auto look = [&](GroupSlot g) {
-    const std::uint32_t tenant = groups.tenant_with_nodes(g);
-    if (tenant == 0)
-      return order.close(g);
-    if (order.reopen(g, tenant))
+    if (need.surely_full(groups.brief(g)))
       return;
-    if (surely_full(c, groups.brief(g)))
-      return order.set(g, tenant, CandidateOrder::closed, -1);
-    NodeGroup& group = groups.at(g);
-    const Scored scored = score_node(index, c, index.nodes[group.members.back()], group);
-    order.set(g, tenant, scored.score, scored.gpu);
+    const Scored scored = score_group(index, need, c, groups.at(g));
+    if (scored.score < CandidateOrder::closed)
+      order.add({scored.score, groups.since(g), g, scored.gpu});
   };
-  const bool other_model = order.model_version != index.model_version;
-  if (other_model) {
-    order.forget();
+  if (order.model_version != index.model_version) {
+    order.clear();
+    order.cursor = 0;
     order.model_version = index.model_version;
   }
-  if (other_model || order.cursor < groups.log_base() ||
-      groups.log_end() - order.cursor > groups.size()) {
-    for (GroupSlot g = 0; g < groups.size(); ++g)
-      look(g);
+  if (order.cursor < groups.log_base() || groups.log_end() - order.cursor > groups.size()) {
+    for (GroupSlot g = 0; g < groups.size(); ++g) {
+      if (groups.since(g) != 0 && groups.since(g) >= order.cursor)
+        look(g);
+    }
   } else {
     for (std::uint64_t at = order.cursor; at < groups.log_end(); ++at) {
-      if (const GroupSlot g = groups.logged(at); !groups.logged_again(g, at))
+      if (const GroupSlot g = groups.logged(at); groups.since(g) == at)
         look(g);
     }
   }
   order.cursor = groups.log_end();
+  order.tidy(groups);
   return order;
 }
 
@@ -162,14 +241,12 @@ bool better(const Impl& index, const Open& a, const Open& b) {
 template <class F>
 void each_open(Impl& index, const PlacementClass& c, const CandidateOrder& order, F f) {
   const Constraints& k = c.constraints;
-  const bool names_cards =
-      !k.only_gpus.empty();  // a group does not distinguish the slots of a node
+  // The node itself is scored: a group does not distinguish the slots of its nodes' cards.
   const auto look = [&](Slot s) {
     const NodeState& node = index.nodes[s];
     if (!node.present || !allowed_by_id(c, node.shape.id))
       return;
-    const Scored scored = names_cards ? score_node(index, c, node, index.groups.at(node.group))
-                                      : Scored{order.score(node.group), order.gpu(node.group)};
+    const Scored scored = score_node(index, c, node, index.groups.at(node.group));
     if (scored.score < CandidateOrder::closed)
       f(Open{scored.score, node.group, s, scored.gpu});
   };
@@ -181,18 +258,17 @@ void each_open(Impl& index, const PlacementClass& c, const CandidateOrder& order
     }
     return;
   }
-  if (names_cards) {
+  if (!k.only_gpus.empty()) {
     for (Slot s = 0; s < index.nodes.size(); ++s)
       look(s);
     return;
   }
-  for (GroupSlot g = 0; g < order.size(); ++g) {
-    const double score = order.score(g);
-    if (score == CandidateOrder::closed)
+  for (const CandidateOrder::Open& entry : order.entries()) {
+    if (entry.score == CandidateOrder::closed || !index.groups.alive(entry))
       continue;
-    for (Slot s : index.groups.at(g).members) {
+    for (Slot s : index.groups.at(entry.group).members) {
       if (k.avoid_nodes.empty() || allowed_by_id(c, index.nodes[s].shape.id))
-        f(Open{score, g, s, order.gpu(g)});
+        f(Open{entry.score, entry.group, s, entry.gpu});
     }
   }
 }
@@ -200,24 +276,14 @@ void each_open(Impl& index, const PlacementClass& c, const CandidateOrder& order
 Open choose_one(Impl& index, const PlacementClass& c, CandidateOrder& order) {
   Open found;
   if (c.constraints.only_nodes.empty() && c.constraints.only_gpus.empty()) {
-    for (;;) {
-      const std::vector<GroupSlot>& best = order.best();
-      if (best.empty())
-        return found;
-      GroupSlot first = no_slot, empty = no_slot;
-      for (GroupSlot g : best) {
-        if (index.groups.at(g).members.empty())
-          empty = g;
-        else if (first == no_slot || index.groups.before(g, first))
-          first = g;
-      }
-      if (empty != no_slot) {
-        order.close(empty);
-        continue;
-      }
-      found = {order.score(first), first, index.groups.at(first).members.back(), order.gpu(first)};
-      break;
+    const CandidateOrder::Open* first = nullptr;
+    for (const CandidateOrder::Open& entry : order.best(index.groups)) {
+      if (!first || index.groups.before(entry.group, first->group))
+        first = &entry;
     }
+    if (!first)
+      return found;
+    found = {first->score, first->group, index.groups.at(first->group).members.back(), first->gpu};
     if (allowed_by_id(c, index.nodes[found.slot].shape.id))
       return found;
     found = {};

@@ -60,6 +60,20 @@ void Pass::take(const Placement& placement,
   taken_.emplace_back(placement, &request);
 }
 
+// The capacity of the last start is taken when the next job is looked at: most plans of a busy head
+// start one job, and then nobody looks.
+void Pass::settle() {
+  if (!starting_.request)
+    return;
+  const Start& last = plan_.starts.back();
+  for (const Placement& p : last.placements)
+    take(p, *starting_.request, starting_.leaves, starting_.own);
+  started_now_.push_back({.request = index_.request_of(last.job, index_.queued.at(last.job)),
+                          .placements = last.placements,
+                          .started = now_});
+  starting_.request = nullptr;
+}
+
 void Pass::repair() {
   for (JobId id : index_.repairs) {
     const RunningJob& job = index_.running.at(id);
@@ -122,13 +136,8 @@ Stay Pass::stay_of(const JobRequest& request, WallTime from, WallTime end_if_now
 
 void Pass::start(const Front& front, JobId job, std::vector<Placement> placements, bool own) {
   const JobRequest& proto = front.kind->proto;
-  const Holds::Leaves gone = leaves(proto, end_if_started(job));
-  for (const Placement& p : placements)
-    take(p, proto, gone, own);
+  starting_ = {&proto, leaves(proto, end_if_started(job)), own};
   tally_.started(proto, placements);
-  started_now_.push_back({.request = index_.request_of(job, index_.queued.at(job)),
-                          .placements = placements,
-                          .started = now_});
   plan_.starts.push_back({job, std::move(placements), head_held_ && !own});
 }
 
@@ -176,6 +185,7 @@ bool Pass::may_be_short(const Front& front) const {
 }
 
 bool Pass::start_short(Front& front, std::int32_t depth) {
+  settle();
   const JobRequest& proto = front.kind->proto;
   const PlacementClass& c = *front.kind->placement;
   const bool way = gives_way(proto);
@@ -301,6 +311,7 @@ bool Pass::try_start(Front& front) {
   }
   if (!tally_.within_limits(kind))
     return false;
+  settle();
   if (kind.proto.reservation) {
     std::vector<Placement> placements = place_reserved(kind);
     if (placements.empty())
