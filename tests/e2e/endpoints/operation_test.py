@@ -226,7 +226,7 @@ class Scaling(OperationTest):
         poll(lambda: "--max-spend $4.50/h pays for 2 replicas" in self.notes("app"), "why")
         shown = self.rig.ok("describe", "app").text
         self.assertIn("--max-spend $4.50/h pays for 2", shown)
-        self.assertIn("--max-spend $4.50/h\n", shown)
+        self.assertIn("--max-spend 4.50/h\n", shown)
         self.assertIn("--max-spend", self.rig.ok("explain", "app").text)
         self.assertEqual(len(self.rig.json("ps")["jobs"]), 2)
         self.deploy("app", "--gpus", 1, "--max-spend", "1/h")
