@@ -3,6 +3,7 @@ after its sleep too, and cannot be taken away while it is served with it."""
 import hashlib
 import json
 import os
+import signal
 import unittest
 
 import images
@@ -123,6 +124,41 @@ class Waiting(EndpointTest):
         )
         self.assertEqual(done.code, 1)
         self.assertRegex(done.errors, r"not healthy in time; it listens on port \d+, not on \d+")
+
+    def test_a_command_that_listens_nowhere_is_told_where_to_listen(self):
+        nowhere = r"nothing listens on \$PORT \(\d+\): the command must listen on the port"
+        done = self.rig.cli("deploy", "mute", "-q", "--start-timeout", "3s", "--", "sleep", "600")
+        self.assertEqual(done.code, 1)
+        self.assertRegex(done.errors, r"not healthy in time; " + nowhere)
+        for command in ("describe", "explain"):
+            self.assertRegex(self.rig.ok(command, "mute").text, nowhere)
+        judged = [
+            e
+            for e in self.rig.api("GET", "/v1/events?limit=1000").json["events"]
+            if e["kind"] == "revision_judged"
+        ]
+        self.assertRegex(json.dumps(judged[-1]), nowhere)
+        # A replica of a revision that has served, and listens no longer when it is started again.
+        once = self.rig.script(
+            "import os, sys, time\n"
+            "if os.path.exists(sys.argv[1] + '.again'):\n"
+            "    time.sleep(600)\n"
+            "os.execvp('python3', ['python3', sys.argv[1], '1'])\n"
+        )
+        self.rig.ok(
+            "deploy", "app", "--access", "local", "--min", 1, "--start-timeout", "3s", "--",
+            "python3", once, self.rig.file("serve.py"), timeout=90,
+        )  # fmt: skip
+        with open(self.rig.file("serve.py.again"), "w", encoding="utf-8"):
+            pass
+        os.kill(json.loads(self.call("app")[2])["pid"], signal.SIGKILL)
+        note = poll(
+            lambda: [n for n in self.endpoint("app").get("notes", []) if "nothing listens" in n],
+            "the note about its start",
+            60,
+        )[0]
+        self.assertRegex(note, r"the last start failed: .* was not healthy within 3\.0 s; " + nowhere)
+        self.assertRegex(self.rig.ok("describe", "app").text, nowhere)
 
     def test_deploying_again_says_what_it_changes(self):
         self.deploy("app", "--gpus", 1, "--cpus", 2, "--max", 2, "--cors", "https://a.example",
