@@ -14,6 +14,25 @@
 namespace billow::advise {
 namespace {
 
+// The commitment that costs least on these hours (whole GPUs), with perfect foresight. Each further
+// GPU is used less than the one before it, so the last one that pays is found by bisection.
+double best_commitment(const std::vector<Hour>& hours, const Market& market, double price) {
+  const auto cost = [&](double gpus) {
+    return replay(hours, market, gpus, price).total();
+  };
+  double least = 0, most = 0;
+  for (const Hour& hour : hours)
+    most = std::max(most, std::ceil(hour.demand));
+  while (least < most) {
+    const double middle = std::ceil((least + most) / 2);
+    if (cost(middle) <= cost(middle - 1))
+      least = middle;
+    else
+      most = middle - 1;
+  }
+  return least;
+}
+
 double seconds_of(const std::string& when) {
   int y = 0, mo = 0, d = 0, h = 0, mi = 0, s = 0;
   if (std::sscanf(when.c_str(), "%d-%d-%d %d:%d:%d", &y, &mo, &d, &h, &mi, &s) < 3)

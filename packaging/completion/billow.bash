@@ -1497,33 +1497,11 @@ _billow() {
         --min) return ;;
         --max) return ;;
         --concurrency) return ;;
-        --timeout) return ;;
         --idle) return ;;
         --keep) return ;;
         --slo) return ;;
-        --health) return ;;
-        --start-timeout) return ;;
-        --regions) return ;;
-        --base-on-demand) return ;;
         --queue) return ;;
-        --access) COMPREPLY=($(compgen -W "key local open" -- "$cur")); return ;;
-        --cors) return ;;
-        --webhook) return ;;
-        --protocol) COMPREPLY=($(compgen -W "http1 h2 grpc" -- "$cur")); return ;;
         --balance) COMPREPLY=($(compgen -W "auto spread pack least-latency prefix" -- "$cur")); return ;;
-        --price) return ;;
-        --traffic) return ;;
-        --mirror) return ;;
-        --auto-rollback) COMPREPLY=($(compgen -W "on errors off" -- "$cur")); return ;;
-        --sticky) return ;;
-        --sample) return ;;
-        --health-period) return ;;
-        --health-timeout) return ;;
-        --health-threshold) return ;;
-        --live) return ;;
-        --start-probe) return ;;
-        --strategy) COMPREPLY=($(compgen -W "auto rolling recreate" -- "$cur")); return ;;
-        --drain) return ;;
         --min-at) return ;;
         --max-spend) return ;;
         --target-tokens) return ;;
@@ -1531,6 +1509,28 @@ _billow() {
         --query) return ;;
         --query-target) return ;;
         --predict) COMPREPLY=($(compgen -W "on off" -- "$cur")); return ;;
+        --timeout) return ;;
+        --regions) return ;;
+        --base-on-demand) return ;;
+        --access) COMPREPLY=($(compgen -W "key local open" -- "$cur")); return ;;
+        --cors) return ;;
+        --webhook) return ;;
+        --protocol) COMPREPLY=($(compgen -W "http1 h2 grpc" -- "$cur")); return ;;
+        --price) return ;;
+        --traffic) return ;;
+        --mirror) return ;;
+        --auto-rollback) COMPREPLY=($(compgen -W "on errors off" -- "$cur")); return ;;
+        --sticky) return ;;
+        --sample) return ;;
+        --health) return ;;
+        --start-timeout) return ;;
+        --health-period) return ;;
+        --health-timeout) return ;;
+        --health-threshold) return ;;
+        --live) return ;;
+        --start-probe) return ;;
+        --strategy) COMPREPLY=($(compgen -W "auto rolling recreate" -- "$cur")); return ;;
+        --drain) return ;;
         --gpus|-g) return ;;
         --gpu-mem) return ;;
         --gpu-type) return ;;
@@ -1586,7 +1586,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--min --max --concurrency --timeout --idle --keep --slo --health --start-timeout --regions --base-on-demand --queue --access --cors --webhook --protocol --balance --price --traffic --mirror --mirror-post --auto-rollback --sticky --sample --no-wait --quiet -q --health-period --health-timeout --health-threshold --live --start-probe --strategy --drain --min-at --max-spend --target-tokens --prometheus --query --query-target --predict --gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --disk --node-label --constraint --region --zone --pool --cloud --max-price --by --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --allow --isolation --seccomp --max-processes --env-var -e --no-env --secret --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--min --max --concurrency --idle --keep --slo --queue --balance --min-at --max-spend --target-tokens --prometheus --query --query-target --predict --timeout --regions --base-on-demand --access --cors --webhook --protocol --price --traffic --mirror --mirror-post --auto-rollback --sticky --sample --no-wait --quiet -q --health --start-timeout --health-period --health-timeout --health-threshold --live --start-probe --strategy --drain --gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --disk --node-label --constraint --region --zone --pool --cloud --max-price --by --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --allow --isolation --seccomp --max-processes --env-var -e --no-env --secret --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --json --head --data --help -h" -- "$cur")); return; fi
       return ;;
     "traffic")
       case $prev in
@@ -1674,10 +1674,22 @@ _billow() {
         --min) return ;;
         --max) return ;;
         --concurrency) return ;;
+        --idle) return ;;
+        --keep) return ;;
+        --slo) return ;;
+        --queue) return ;;
+        --balance) COMPREPLY=($(compgen -W "auto spread pack least-latency prefix" -- "$cur")); return ;;
+        --min-at) return ;;
+        --max-spend) return ;;
+        --target-tokens) return ;;
+        --prometheus) return ;;
+        --query) return ;;
+        --query-target) return ;;
+        --predict) COMPREPLY=($(compgen -W "on off" -- "$cur")); return ;;
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--min --max --concurrency --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--min --max --concurrency --idle --keep --slo --queue --balance --min-at --max-spend --target-tokens --prometheus --query --query-target --predict --json --head --data --help -h" -- "$cur")); return; fi
       return ;;
     "rollback")
       case $prev in

@@ -86,37 +86,6 @@ Bill replay_spot_only(const std::vector<Hour>& hours, const Market& market) {
   return b;
 }
 
-double best_commitment(const std::vector<Hour>& hours,
-                       const Market& market,
-                       double committed_price) {
-  if (hours.empty())
-    return 0;
-  double peak = 0;
-  for (auto& h : hours)
-    peak = std::max(peak, h.demand);
-  // The R-th GPU is worth committing to while the hours that would use it, at the alternative
-  // price, outweigh its price over all hours. This only falls as R grows, so the first R that is
-  // not worth it ends the search.
-  auto top = static_cast<std::size_t>(std::ceil(peak));
-  std::vector<double> worth(
-      top + 2);  // worth[r]: sum over hours with demand ≥ r of the alternative's price
-  double paid = 0;
-  for (auto& h : hours) {
-    worth[static_cast<std::size_t>(std::floor(h.demand))] += alternative(h, market);
-    paid += committed_price;
-  }
-  double above = 0;
-  std::size_t best = 0;
-  for (std::size_t r = top; r >= 1; --r) {
-    above += worth[r];
-    if (above >= paid) {
-      best = r;
-      break;
-    }
-  }
-  return static_cast<double>(best);
-}
-
 double baseline_commitment(const std::vector<Hour>& hours,
                            const Market& market,
                            double committed_price) {

@@ -46,11 +46,6 @@ Bill replay_on_demand(const std::vector<Hour>& hours);
 // overhead.
 Bill replay_spot_only(const std::vector<Hour>& hours, const Market& market);
 
-// The commitment that costs least on these hours (whole GPUs), with perfect foresight.
-double best_commitment(const std::vector<Hour>& hours,
-                       const Market& market,
-                       double committed_price);
-
 // Only the baseline. A commitment outlives the demand and the prices it was made for, so it is
 // judged on four futures: the last four weeks' demand again, or what it may shrink to; at the
 // alternative price of the last two weeks, or of the whole past. The result is the commitment with

@@ -9,6 +9,7 @@
 #include "base/crypto.h"
 #include "base/text.h"
 #include "core/control/agent_tokens.h"
+#include "core/model/endpoint_program.h"
 #include "core/wire/codec.h"
 #include "view/endpoint_document.h"
 
@@ -29,15 +30,6 @@ struct DeployBody {
     v("project", s.project);
     v("policy", s.policy);
     v("release", s.release);
-  }
-};
-struct ScaleBody {
-  std::optional<std::uint32_t> min, max, concurrency;
-  template <class S, class V>
-  static constexpr void fields(S& s, V& v) {
-    v("min", s.min);
-    v("max", s.max);
-    v("concurrency", s.concurrency);
   }
 };
 struct TrafficBody {
@@ -122,6 +114,10 @@ view::GatewayView gateways_of(const CallPtr& call, const Endpoint& e) {
           }};
 }
 
+Json policy_document(const EndpointPolicy& policy) {
+  return parse_json(wire::to_json_text(policy)).value_or(Json::object());
+}
+
 Json endpoint_document(const CallPtr& call, const Endpoint& e) {
   return view::endpoint_document(call->host.state(), e, gateways_of(call, e), call->host.moment());
 }
@@ -134,6 +130,8 @@ void deploy(CallPtr call) {
       json ? wire::from_json<DeployBody>(*json, true) : Result<DeployBody>(pass(json.error()));
   if (!body)
     return call->fail(body.error());
+  if (body->spec.argv.empty())
+    return call->fail({Code::invalid, "the endpoint has no command", "give spec.argv"});
   // Whoever does not say who may call gets the safest answer, or what the endpoint has.
   if (!(*json)["policy"].find("access")) {
     const auto found = call->host.state().endpoints.find(body->name);
@@ -196,8 +194,19 @@ void list(CallPtr call) {
 }
 
 void get(CallPtr call) {
-  if (const Endpoint* e = find_endpoint(call, false))
-    call->reply_durable(200, endpoint_document(call, *e));
+  const Endpoint* e = find_endpoint(call, false);
+  if (!e)
+    return;
+  Json document = endpoint_document(call, *e);
+  // What the next deployment is compared with. Lists go without it, because of its size.
+  if (const Revision* current = e->current()) {
+    document.set("spec", parse_json(wire::to_json_text(*current->spec)).value_or(Json()));
+    Json variables = Json::array();
+    for (const auto& [name, value] : call->host.state().environment(current->spec->env_digest))
+      variables.push(name);
+    document.set("variables", std::move(variables));
+  }
+  call->reply_durable(200, document);
 }
 
 void explain(CallPtr call) {
@@ -208,22 +217,28 @@ void explain(CallPtr call) {
 }
 
 void scale(CallPtr call) {
-  auto body = read_body<ScaleBody>(call);
-  if (!body || !find_endpoint(call, true))
+  const auto body = read_body<ScaleChange>(call);
+  const Endpoint* e = body ? find_endpoint(call, true) : nullptr;
+  if (!e)
     return;
-  call->execute(ScaleEndpoint{call->parts[0], body->min, body->max, body->concurrency}, 200,
-                [call, name = call->parts[0]](const std::vector<Event>& events) {
-                  Json out = Json::object({{"ok", true}, {"changed", !events.empty()}});
-                  const auto found = call->host.state().endpoints.find(name);
-                  if (const Revision* current = found == call->host.state().endpoints.end()
-                                                    ? nullptr
-                                                    : found->second.current()) {
-                    out.set("min", current->policy.min);
-                    out.set("max", current->policy.max);
-                    out.set("concurrency", current->policy.concurrency);
-                  }
-                  return out;
-                });
+  // Without a command: only settings change.
+  DeployEndpoint command{.name = e->name};
+  if (const Revision* current = e->current())
+    command.policy = current->policy;
+  body->apply(command.policy);
+  call->execute(
+      std::move(command), 200, [call, name = call->parts[0]](const std::vector<Event>& events) {
+        Json out = Json::object({{"ok", true}, {"changed", !events.empty()}});
+        const auto found = call->host.state().endpoints.find(name);
+        if (const Revision* current =
+                found == call->host.state().endpoints.end() ? nullptr : found->second.current()) {
+          out.set("min", current->policy.min);
+          out.set("max", current->policy.max);
+          out.set("concurrency", current->policy.concurrency);
+          out.set("policy", policy_document(current->policy));
+        }
+        return out;
+      });
 }
 
 void rollback(CallPtr call) {
@@ -243,8 +258,7 @@ void rollback(CallPtr call) {
                           if (const auto* made = get_if<EndpointDeployed>(&event.body)) {
                             out.set("revision", made->revision.number);
                             out.set("reason", made->revision.reason);
-                            out.set("policy", parse_json(wire::to_json_text(made->revision.policy))
-                                                  .value_or(Json::object()));
+                            out.set("policy", policy_document(made->revision.policy));
                           } else if (const auto* ended = get_if<ReleaseEnded>(&event.body))
                             out.set("ended", ended->revision);
                         return out;

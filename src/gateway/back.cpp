@@ -297,8 +297,8 @@ void Proxy::sort_out(Accepted accepted) {
   });
 }
 
-// A trusted proxy may name its client before the first byte (PROXY protocol, version 2). It sends
-// this header in one piece.
+// A trusted proxy may name its client before the first byte (PROXY protocol). It sends this header
+// in one piece.
 bool Proxy::take_proxy_header(Accepted& accepted) {
   std::optional<unsigned> uid;
   if (!options_.trusted.contains(address_of_peer(net::peer_of(accepted.fd.get(), uid))))
@@ -324,7 +324,8 @@ bool Proxy::sort(Accepted& accepted) {
   if (!peek())
     return false;
   // Of several headers, the first one counts; the parser refuses the others.
-  if (first == '\r' && accepted.peer.empty() && take_proxy_header(accepted)) {
+  const bool may_be_header = first == proxy_signature.front() || first == proxy_word.front();
+  if (may_be_header && accepted.peer.empty() && take_proxy_header(accepted)) {
     first = 0;
     if (!peek())
       return false;

@@ -164,7 +164,11 @@ std::size_t Front::parse(std::string_view data) {
     }
     const auto fed = parser_->feed(data.substr(used));
     if (!fed) {
-      bad_request(parser_->error_status(), fed.error().message);
+      const bool named = in_head && begins_proxy_header(data.substr(used));
+      bad_request(parser_->error_status(),
+                  named ? "this is a header of the PROXY protocol, and the address that sends it "
+                          "is not trusted: start the gateway with --trusted-proxy ADDRESS"
+                        : fed.error().message);
       return data.size();
     }
     used += fed->consumed;

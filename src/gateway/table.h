@@ -47,6 +47,10 @@ struct ReplicaRow {
   }
 };
 
+// What people should know of a replica that runs and listens nowhere; empty: it listens, or that is
+// not known.
+std::string not_listening(const ReplicaRow& replica);
+
 // The state of an endpoint at another gateway.
 struct Elsewhere {
   std::string region;

@@ -477,9 +477,11 @@ void Gateways::judged(const std::shared_ptr<Link>& link, const RevisionJudged& v
   const control::State& state = options_.engine().state();
   if (const Job* job = state.find_job(failed); job && !verdict.healthy) {
     const bool waited = job->tasks.empty() && job->state == JobState::queued;
-    const std::string why = waited ? view::waiting_reason(state, *job, system_clock().wall())
-                            : !job->tasks.empty() ? options_.trouble_of(job->tasks.front())
-                                                  : std::string();
+    std::string why = waited ? view::waiting_reason(state, *job, system_clock().wall())
+                      : !job->tasks.empty() ? options_.trouble_of(job->tasks.front())
+                                            : std::string();
+    if (why.empty())
+      why = gateway::not_listening(replica_row(*job));
     if (!why.empty())
       reason += (waited ? ": " : "; ") + why;
     if (waited)

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "client/endpoints/endpoints.h"
 #include "client/endpoints/operation.h"
+#include "client/endpoints/settings.h"
 #include "client/frame/commands.h"
 #include "client/frame/console.h"
 #include "client/frame/progress.h"
@@ -17,52 +18,32 @@
 #include "client/request/job_request.h"
 #include "client/request/sync.h"
 #include "core/model/endpoint.h"
-#include "core/model/objective.h"
 #include "core/wire/codec.h"
 
 namespace billow::client {
 namespace {
 
 constexpr OptionSpec deploy_options[] = {
-    {"min", 0, "N", "replicas that are always awake (default 0)"},
-    {"max", 0, "N", "maximum number of replicas (default 1)"},
-    {"concurrency", 0, "N", "concurrent requests per replica (default 8; 0: no limit)"},
     {"timeout", 0, "TIME",
      "time limit from a request to the first byte of its answer, waking included (default 60s)"},
-    {"idle", 0, "TIME", "time without requests until the last replica is suspended (default 2m)"},
-    {"keep", 0, "suspended=TIME",
-     "how long a suspended replica stays in memory before it is stopped (default suspended=1h; "
-     "suspended=0: stop instead of suspending)"},
-    {"slo", 0, "TIME",
-     "target time to the first byte; a request is held for at most two thirds of it (default "
-     "750ms)"},
-    {"health", 0, "PATH",
-     "path that answers 2xx when a replica is ready (default: any answer counts)"},
-    {"start-timeout", 0, "TIME",
-     "time limit for a started replica to become healthy (default 10m)"},
     {"regions", 0, "A,B",
      "run replicas in each of these regions, by the demand at its gateway; --min and --max apply "
      "per region"},
     {"base-on-demand", 0, "N", "with --spot: this many replicas always run on-demand"},
-    {"queue", 0, "N", "maximum number of held requests; further ones get 429 (default 1000)"},
     {"access", 0, "WHO",
      "key (default): always a key; local: also without one by the owner on the gateway's machine; "
      "open: no key",
      false, Completes::choice, "key,local,open"},
-    {"cors", 0, "ORIGIN", "let pages of this site call the endpoint; * for all (repeatable)", true},
-    {"webhook", 0, "URL", "URL to notify when an asynchronous call is finished"},
+    {"cors", 0, "ORIGIN",
+     "let pages of this site call the endpoint; * for all (repeatable; none: no site)", true},
+    {"webhook", 0, "URL",
+     "URL to notify when an asynchronous call is finished (none: do not notify)"},
     {"protocol", 0, "NAME",
      "what the command speaks: http1 (default), h2 (HTTP/2 without TLS) or grpc", false,
      Completes::choice, "http1,h2,grpc"},
-    {"balance", 0, "HOW",
-     "auto (default): the least busy of the replicas that the load needs; spread: of all that are "
-     "awake; pack: the fullest one, so that others can sleep; least-latency: the one that answers "
-     "soonest; prefix: the one that last saw the same beginning of a prompt, unless it is much "
-     "busier",
-     false, Completes::choice, "auto,spread,pack,least-latency,prefix"},
     {"price", 0, "USD/UNIT",
      "what a call costs its key, for limits and reports: 0.01/request, in=0.50/Mtoken, "
-     "out=1.50/Mtoken (repeatable)",
+     "out=1.50/Mtoken (repeatable; none: nothing)",
      true},
     {"traffic", 0, "PERCENT",
      "start the new revision as a canary beside the old one, with this part of the requests"},
@@ -77,11 +58,11 @@ constexpr OptionSpec deploy_options[] = {
      false, Completes::choice, "on,errors,off"},
     {"sticky", 0, "BY",
      "requests with the same client, header:NAME or cookie:NAME get the same replica and revision "
-     "if it can serve; cookie: the gateway sets a cookie for this (default: each request is on its "
-     "own)"},
+     "if it can serve; cookie: the gateway sets a cookie for this (default none: each request is "
+     "on its own)"},
     {"sample", 0, "PERCENT",
      "keep this part of the requests and answers in the bucket of the gateway's --sample-to "
-     "(default 0%)"},
+     "(default none)"},
     {"no-wait", 0, nullptr, "return at once instead of waiting until it serves"},
     {"quiet", 'q', nullptr, "print nothing while waiting"},
 };
@@ -100,67 +81,33 @@ Status read_service(const Parsed& parsed, EndpointPolicy& p) {
       return fail(Code::invalid, "--protocol must be http1, h2 or grpc");
     p.protocol = *protocol;
   }
-  if (parsed.has("balance")) {
-    const auto balance = enum_value<EndpointBalance>(parsed.get("balance"));
-    if (!balance)
-      return fail(Code::invalid, "--balance must be auto, spread, pack, least-latency or prefix");
-    p.balance = *balance;
-  }
+  if (parsed.has("cors"))
+    p.cors = list_or_none(parsed, "cors");
+  if (parsed.has("webhook"))
+    p.webhook = text_or_none(parsed, "webhook");
   if (parsed.has("sticky"))
-    p.sticky = parsed.get("sticky");
+    p.sticky = text_or_none(parsed, "sticky");
   if (parsed.has("sample"))
-    p.sample = BILLOW_TRY(read_part("--sample", parsed.get("sample")));
+    p.sample = parsed.get("sample") == "none"
+                   ? 0
+                   : BILLOW_TRY(read_part("--sample", parsed.get("sample")));
   if (parsed.has("price"))
-    p.prices = BILLOW_TRY(read_prices(parsed.all("price")));
+    p.prices = BILLOW_TRY(read_prices(list_or_none(parsed, "price")));
   return {};
 }
 
 Status read_policy(const Parsed& parsed, EndpointPolicy& p) {
-  const auto number = [&](const char* name, std::uint32_t& into) -> Status {
-    if (!parsed.has(name))
-      return {};
-    const auto value = parse_int(parsed.get(name), 0, 1'000'000);
-    if (!value)
-      return pass(Error(value.error()).in(std::string("--") + name));
-    into = static_cast<std::uint32_t>(*value);
-    return {};
-  };
-  const auto time = [&](const char* name, Duration& into, std::string text) -> Status {
-    if (text.empty())
-      return {};
-    const auto value = duration_with_unit(text);
-    if (!value)
-      return pass(Error(value.error()).in(std::string("--") + name));
-    into = *value;
-    return {};
-  };
-  BILLOW_TRY_VOID(number("min", p.min));
-  p.max = std::max(p.min, p.max);
-  BILLOW_TRY_VOID(number("max", p.max));
-  BILLOW_TRY_VOID(number("concurrency", p.concurrency));
-  BILLOW_TRY_VOID(number("base-on-demand", p.base_on_demand));
-  BILLOW_TRY_VOID(number("queue", p.queue_max));
-  BILLOW_TRY_VOID(time("timeout", p.timeout, parsed.get("timeout")));
-  BILLOW_TRY_VOID(time("idle", p.idle, parsed.get("idle")));
-  BILLOW_TRY_VOID(time("start-timeout", p.start_timeout, parsed.get("start-timeout")));
-  if (parsed.has("keep")) {
-    std::string keep = parsed.get("keep");
-    if (!keep.starts_with("suspended="))
-      return fail(Code::invalid, fmt::format("--keep {} is not valid", keep),
-                  "write --keep suspended=1h");
-    BILLOW_TRY_VOID(time("keep", p.keep_suspended, keep.substr(10)));
+  BILLOW_TRY_VOID(read_scaling(parsed, p));
+  if (!parsed.has("max"))
+    p.max = std::max(p.min, p.max);
+  p.base_on_demand = static_cast<std::uint32_t>(
+      BILLOW_TRY(int_option(parsed, "base-on-demand", p.base_on_demand, 0, 1'000'000)));
+  if (parsed.has("timeout")) {
+    const auto timeout = duration_with_unit(parsed.get("timeout"));
+    if (!timeout)
+      return pass(Error(timeout.error()).in("--timeout"));
+    p.timeout = *timeout;
   }
-  if (parsed.has("slo")) {
-    Duration slo;
-    BILLOW_TRY_VOID(time("slo", slo, parsed.get("slo")));
-    p.wait_target = wait_target_of(slo);
-  }
-  if (parsed.has("health"))
-    p.health = parsed.get("health");
-  if (parsed.has("cors"))
-    p.cors = parsed.all("cors");
-  if (parsed.has("webhook"))
-    p.webhook = parsed.get("webhook");
   BILLOW_TRY_VOID(read_operation(parsed, p));
   return read_service(parsed, p);
 }
@@ -184,47 +131,14 @@ Result<ReleasePlan> read_release(const Parsed& parsed) {
   return plan;
 }
 
-// Calls `each` for every option that is not at the default of `billow deploy`.
-void each_option(const EndpointPolicy& p,
-                 const std::function<void(const char*, std::string)>& each) {
-  EndpointPolicy fresh;
-  fresh.access = EndpointAccess::key;
-  const auto keep = [&](const char* option, bool differs, std::string value) {
-    if (differs)
-      each(option, std::move(value));
-  };
-  keep("access", p.access != fresh.access, std::string(enum_name(p.access)));
-  keep("min", p.min != fresh.min, std::to_string(p.min));
-  keep("max", p.max != fresh.max, std::to_string(p.max));
-  keep("concurrency", p.concurrency != fresh.concurrency, std::to_string(p.concurrency));
-  keep("timeout", p.timeout != fresh.timeout, typed(p.timeout));
-  keep("idle", p.idle != fresh.idle, typed(p.idle));
-  keep("keep", p.keep_suspended != fresh.keep_suspended, "suspended=" + typed(p.keep_suspended));
-  keep("slo", p.wait_target != fresh.wait_target, typed(objective_of(p.wait_target)));
-  keep("start-timeout", p.start_timeout != fresh.start_timeout, typed(p.start_timeout));
-  keep("base-on-demand", p.base_on_demand != fresh.base_on_demand,
-       std::to_string(p.base_on_demand));
-  keep("health", p.health != fresh.health, p.health);
-  keep("queue", p.queue_max != fresh.queue_max, std::to_string(p.queue_max));
-  keep("cors", p.cors != fresh.cors, join(p.cors, ", --cors "));
-  keep("webhook", p.webhook != fresh.webhook, p.webhook);
-  keep("protocol", p.protocol != fresh.protocol, std::string(enum_name(p.protocol)));
-  keep("balance", p.balance != fresh.balance, std::string(enum_name(p.balance)));
-  keep("sticky", p.sticky != fresh.sticky, p.sticky);
-  keep("sample", p.sample != fresh.sample, fmt::format("{:g}%", p.sample / 10.0));
-  keep("price", p.prices != fresh.prices, prices_text(p.prices));
-  each_operation(p, each);
-}
-
 // A new revision keeps the scaling and the access of the endpoint unless they are given again: an
 // endpoint behind a key must not become open because a new version was deployed. The kept options
 // are printed.
 std::string kept_options(const Parsed& parsed, const EndpointPolicy& p) {
   std::vector<std::string> kept;
-  each_option(p, [&](const char* option, const std::string& value) {
-    if (!parsed.has(option))
-      kept.push_back(fmt::format("--{} {}", option, value));
-  });
+  for (const Setting& setting : settings_of(p))
+    if (!setting.usual && !parsed.has(setting.option) && !setting.flag)
+      kept.push_back(setting.options());
   return join(kept, ", ");
 }
 
@@ -257,12 +171,17 @@ bool unknown_somewhere(const Json& endpoint, std::uint64_t revision, bool promot
          figures["canary"].uint_or(0) != revision;
 }
 
+void print_endpoint(Json endpoint, const Await& how) {
+  if (!how.changes.is_null())
+    endpoint.set("changes", how.changes);
+  print_json(endpoint);
+}
+
 // The end of a revision's rollout: printed; nothing while it is still under way.
 std::optional<int> rollout_end(const Json& endpoint,
                                const std::string& name,
                                std::uint64_t revision,
-                               bool json,
-                               bool promoted) {
+                               const Await& how) {
   for (const Json& r : endpoint["revisions"].items()) {
     if (r["number"].uint_or(0) != revision)
       continue;
@@ -284,17 +203,17 @@ std::optional<int> rollout_end(const Json& endpoint,
                      fmt::format("revision {} of {} was rolled back: {}", revision, name,
                                  printable(r["reason"].str_or(""))),
                      fmt::format("see `billow describe {}`", name)});
-    if (state == "canary" && !promoted) {
-      if (json)
-        print_json(endpoint);
+    if (state == "canary" && !how.promoted) {
+      if (how.json)
+        print_endpoint(endpoint, how);
       else
         print(fmt::format("{}: revision {} is a canary beside revision {}: {}\n", name, revision,
                           endpoint["revision"].uint_or(0), release_text(r["release"])));
       return 0;
     }
     if ((state == "serving" || state == "retired") && !url_of(endpoint).empty()) {
-      if (json)
-        print_json(endpoint);
+      if (how.json)
+        print_endpoint(endpoint, how);
       else
         print(
             fmt::format("{} is serving at {} (revision {})\n{}", name, url_of(endpoint), revision,
@@ -309,30 +228,6 @@ std::optional<int> rollout_end(const Json& endpoint,
 
 }  // namespace
 
-std::string settings_text(const EndpointPolicy& policy) {
-  std::vector<std::string> said;
-  each_option(policy, [&](const char* option, const std::string& value) {
-    said.push_back(fmt::format("--{} {}", option, value));
-  });
-  return join(said, ", ");
-}
-
-std::string options_text(const Json& policy) {
-  const auto p = wire::from_json_text<EndpointPolicy>(policy.is_object() ? policy.dump() : "{}");
-  if (!p)
-    return {};
-  std::vector<std::string> said;
-  if (p->spot)
-    said.emplace_back("--spot");
-  if (!p->regions.empty())
-    said.push_back(fmt::format("--regions {}", join(p->regions, ",")));
-  each_option(*p, [&](std::string_view option, const std::string& value) {
-    if (option != "access" && option != "min" && option != "max")
-      said.push_back(fmt::format("--{} {}", option, value));
-  });
-  return join(said, ", ");
-}
-
 std::string url_of(const Json& endpoint) {
   const auto& urls = endpoint["urls"].items();
   return urls.empty() ? std::string() : std::string(urls.front().str_or(""));
@@ -341,9 +236,8 @@ std::string url_of(const Json& endpoint) {
 int await_revision(Client& client,
                    const std::string& name,
                    std::uint64_t revision,
-                   bool json,
-                   bool quiet,
-                   bool promoted) {
+                   const Await& how) {
+  const bool quiet = how.quiet;
   const OnInterrupt left(fmt::format(
       "no longer waiting; {0} is still starting (`billow delete {0}` would remove it)", name));
   std::optional<Progress> progress;
@@ -362,13 +256,13 @@ int await_revision(Client& client,
       continue;
     }
     const SteadyTime now = system_clock().steady();
-    if (unknown_somewhere(*e, revision, promoted)) {
+    if (unknown_somewhere(*e, revision, how.promoted)) {
       if (!served)
         served = now;
       if (now - *served < patience)
         continue;
     }
-    if (const auto end = rollout_end(*e, name, revision, json, promoted)) {
+    if (const auto end = rollout_end(*e, name, revision, how)) {
       for (const Json& note : (*e)["notes"].items())
         if (const std::string text = printable(note.str_or("")); !quiet && text != reported)
           say(fmt::format("{}: {}", name, text));
@@ -431,28 +325,68 @@ Result<JobRequest> replica_request(const Parsed& parsed) {
   return request;
 }
 
-// The policy of the options, over that of the endpoint where it exists already.
-Result<EndpointPolicy> policy_of(const Parsed& parsed, Client& client, const std::string& name) {
-  EndpointPolicy policy;
+// The endpoint as the head knows it, and the policy of the new revision: that of the options, over
+// the one that it has.
+struct Plan {
+  Json before;  // null: there is no such endpoint yet
+  EndpointPolicy policy_before, policy;
+};
+
+Result<Plan> plan_of(const Parsed& parsed, Client& client, const std::string& name) {
+  Plan plan;
   const auto before = client.get("/v1/endpoints/" + net::percent_encode(name));
-  const bool exists = before && (*before)["policy"].is_object();
-  if (exists)
-    policy = BILLOW_TRY(wire::from_json_text<EndpointPolicy>((*before)["policy"].dump()));
-  else
-    policy.access = EndpointAccess::key;
-  BILLOW_TRY_VOID(read_policy(parsed, policy));
-  if (const std::string kept = exists ? kept_options(parsed, policy) : "";
-      !kept.empty() && !parsed.has("quiet"))
-    say(fmt::format("{} keeps its settings: {}", name, printable(kept)));
-  return policy;
+  if (before && (*before)["policy"].is_object()) {
+    plan.before = *before;
+    plan.policy = BILLOW_TRY(wire::from_json_text<EndpointPolicy>((*before)["policy"].dump()));
+  } else {
+    plan.policy.access = EndpointAccess::key;
+  }
+  plan.policy_before = plan.policy;
+  BILLOW_TRY_VOID(read_policy(parsed, plan.policy));
+  return plan;
 }
 
-Result<Json> create_revision(const Parsed& parsed,
-                             Client& client,
-                             const std::string& name,
-                             JobRequest request,
-                             EndpointPolicy policy,
-                             const ReleasePlan& release) {
+// What the new revision has otherwise than the endpoint. A deployment states the whole program, as
+// a job file does, so what is not given again is gone: that must not happen without a word.
+std::vector<SettingChange> changes_of(const Parsed& parsed,
+                                      const Plan& plan,
+                                      const JobSpec& spec,
+                                      const Environment& env) {
+  std::vector<SettingChange> out;
+  if (!plan.before.is_object())
+    return out;
+  const auto given = [&](const std::string& option) {
+    return parsed.has(option) || (option == "regions" && parsed.has("region")) ||
+           (option == "max" && parsed.has("min"));
+  };
+  const Json spec_after = parse_json(wire::to_json_text(spec)).value_or(Json());
+  if (plan.before["spec"].is_object()) {  // an older head does not say it
+    out =
+        changes_between(program_settings(plan.before["spec"]), program_settings(spec_after), given);
+    std::vector<std::string> names;
+    for (const Json& name : plan.before["variables"].items())
+      names.emplace_back(name.str_or(""));
+    if (auto lost = lost_variables(names, env))
+      out.push_back(std::move(*lost));
+  }
+  for (SettingChange& change :
+       changes_between(settings_of(plan.policy_before), settings_of(plan.policy), given))
+    out.push_back(std::move(change));
+  return out;
+}
+
+struct Deployed {
+  Json endpoint;
+  std::vector<SettingChange> changes;
+};
+
+Result<Deployed> create_revision(const Parsed& parsed,
+                                 Client& client,
+                                 const std::string& name,
+                                 JobRequest request,
+                                 Plan plan,
+                                 const ReleasePlan& release) {
+  EndpointPolicy& policy = plan.policy;
   policy.spot = request.spec.spot;
   request.spec.spot = false;
   BILLOW_TRY_VOID(prepare_environment(client, request));
@@ -469,7 +403,24 @@ Result<Json> create_revision(const Parsed& parsed,
   if (release.any())
     body += ",\"release\":" + wire::to_json_text(release);
   body += "," + submit_body(request, env).substr(1);
-  return client.post("/v1/endpoints", body);
+  Deployed out;
+  out.endpoint = BILLOW_TRY(client.post("/v1/endpoints", body));
+  out.changes = changes_of(parsed, plan, request.spec, env);
+  return out;
+}
+
+// Said once the head has accepted the revision, and before it starts to serve.
+void say_settings(const Parsed& parsed,
+                  const std::string& name,
+                  std::uint64_t revision,
+                  const EndpointPolicy& policy,
+                  const std::vector<SettingChange>& changes) {
+  if (parsed.has("quiet"))
+    return;
+  if (const std::string kept = kept_options(parsed, policy); !kept.empty())
+    say(fmt::format("{} keeps its settings: {}", name, printable(kept)));
+  for (const SettingChange& change : changes)
+    say(fmt::format("{}: revision {} changes {}", name, revision, printable(change.text())));
 }
 
 int cmd_deploy(const Parsed& parsed) {
@@ -489,18 +440,23 @@ int cmd_deploy(const Parsed& parsed) {
   auto client = connect_for_job(parsed, request->spec.resources.gpus > 0);
   if (!client)
     return report(client.error());
-  auto policy = policy_of(parsed, *client, name);
-  if (!policy)
-    return failed(policy.error());
-  const auto made =
-      create_revision(parsed, *client, name, std::move(*request), std::move(*policy), *release);
+  const auto plan = plan_of(parsed, *client, name);
+  if (!plan)
+    return failed(plan.error());
+  auto made = create_revision(parsed, *client, name, std::move(*request), *plan, *release);
   if (!made)
     return report(made.error());
-  const std::uint64_t revision = (*made)["rolling"].uint_or(0);
+  const std::uint64_t revision = made->endpoint["rolling"].uint_or(0);
+  if (plan->before.is_object())
+    say_settings(parsed, name, revision, plan->policy, made->changes);
+  Json changes = changes_document(made->changes);
   if (!parsed.has("no-wait"))
-    return await_revision(*client, name, revision, parsed.has("json"), parsed.has("quiet"));
+    return await_revision(
+        *client, name, revision,
+        {.json = parsed.has("json"), .quiet = parsed.has("quiet"), .changes = std::move(changes)});
+  made->endpoint.set("changes", std::move(changes));
   if (parsed.has("json"))
-    print_json(*made);
+    print_json(made->endpoint);
   else
     print(fmt::format("{}: starting revision {}\n", name, revision));
   return 0;
@@ -522,7 +478,7 @@ void add_deploy_commands(CommandTable& table) {
                   "old one; the new one takes over when it is healthy,\nand no request fails. "
                   "Replicas without requests are suspended: they release their GPUs, keep their "
                   "memory, and resume within a second.",
-       .options = {deploy_options, operation_options(), job_options()},
+       .options = {scaling_options(), deploy_options, operation_options(), job_options()},
        .operands = Operands::some,
        .group = group});
 }

@@ -2,8 +2,12 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "base/text.h"
 #include "client/endpoints/endpoints.h"
+#include "client/endpoints/operation.h"
+#include "client/endpoints/settings.h"
 #include "client/frame/commands.h"
 #include "client/frame/console.h"
 #include "client/frame/explanation.h"
@@ -18,11 +22,6 @@
 namespace billow::client {
 namespace {
 
-constexpr OptionSpec scale_options[] = {
-    {"min", 0, "N", "replicas that are always awake"},
-    {"max", 0, "N", "maximum number of replicas"},
-    {"concurrency", 0, "N", "concurrent requests per replica"},
-};
 constexpr OptionSpec rollback_options[] = {
     {"to", 0, "REVISION", "revision to serve (default: the previous one)"},
     {"quiet", 'q', nullptr, "print nothing while waiting"}};
@@ -142,7 +141,10 @@ std::string endpoint_text(const Json& e) {
                       f["ready"].uint_or(0), sick_text(f), f["sleeping"].uint_or(0),
                       f["coming"].uint_or(0), e["min"].uint_or(0), e["max"].uint_or(0));
   text += fmt::format("    access  {}\n", e["access"].str_or("?"));
-  if (const std::string options = options_text(e["policy"]); !options.empty())
+  const auto policy =
+      wire::from_json_text<EndpointPolicy>(e["policy"].is_object() ? e["policy"].dump() : "{}");
+  constexpr std::string_view own_lines[] = {"access", "min", "max"};
+  if (const std::string options = policy ? settings_text(*policy, own_lines) : ""; !options.empty())
     text += fmt::format("  settings  {}\n", printable(options));
   text += fmt::format("  requests  {} ({} failed, {} refused, {} held, {} in flight)\n",
                       f["requests"].uint_or(0), f["failed"].uint_or(0), f["refused"].uint_or(0),
@@ -258,28 +260,55 @@ int change(const Parsed& parsed,
   return 0;
 }
 
+// What is in force now: the number of replicas, and the settings that were given.
+std::string scaled_text(const Parsed& parsed, const Json& now) {
+  const auto limit = now["concurrency"].uint_or(0);
+  std::string text = fmt::format(
+      "{}{}: {} to {} replicas, {}", parsed.operands[0],
+      now["changed"].bool_or(true) ? "" : " is unchanged", now["min"].uint_or(0),
+      now["max"].uint_or(0),
+      limit == 0 ? "unlimited concurrent requests each"
+                 : fmt::format("{} concurrent request{} each", limit, limit == 1 ? "" : "s"));
+  if (const auto policy = wire::from_json_text<EndpointPolicy>(
+          now["policy"].is_object() ? now["policy"].dump() : "{}"))
+    for (const Setting& setting : settings_of(*policy))
+      if (parsed.has(setting.option) && setting.option != "min" && setting.option != "max" &&
+          setting.option != "concurrency")
+        text += ", " + printable(setting.options());
+  return text + "\n";
+}
+
 int cmd_scale(const Parsed& parsed) {
-  Json body = Json::object();
-  for (const char* what : {"min", "max", "concurrency"}) {
-    if (!parsed.has(what))
-      continue;
-    const auto value = parse_int(parsed.get(what), 0, 1'000'000);
-    if (!value)
-      return report_usage(Error(value.error()).in(std::string("--") + what));
-    body.set(what, *value);
-  }
-  if (body.members().empty())
+  EndpointPolicy policy;  // mistakes in the options are reported before a head is asked
+  if (const Status read = read_scaling(parsed, policy); !read)
+    return report_usage(read.error());
+  const bool any = std::ranges::any_of(
+      scaling_options(), [&](const OptionSpec& option) { return parsed.has(option.name); });
+  if (!any)
     return report_usage(
         {Code::invalid, "nothing to change", "for example: billow scale hello --min 1 --max 8"});
-  return change(parsed, "scale", "/scale", body, [&](const Json& now) {
-    const auto limit = now["concurrency"].uint_or(0);
-    return fmt::format(
-        "{}{}: {} to {} replicas, {}\n", parsed.operands[0],
-        now["changed"].bool_or(true) ? "" : " is unchanged", now["min"].uint_or(0),
-        now["max"].uint_or(0),
-        limit == 0 ? "unlimited concurrent requests each"
-                   : fmt::format("{} concurrent request{} each", limit, limit == 1 ? "" : "s"));
-  });
+  const auto name = one_operand(parsed, "scale", "endpoint");
+  if (!name)
+    return report_usage(name.error());
+  // --query, --prometheus and --query-target are one setting: what is not given stays.
+  if (parsed.has("query") || parsed.has("prometheus") || parsed.has("query-target")) {
+    auto client = connect(parsed);
+    if (!client)
+      return report(client.error());
+    const auto e = client->get("/v1/endpoints/" + net::percent_encode(*name));
+    if (!e)
+      return report(e.error());
+    auto before = wire::from_json_text<EndpointPolicy>((*e)["policy"].dump());
+    if (!before)
+      return report(before.error());
+    policy = std::move(*before);
+    (void)read_scaling(parsed, policy);
+  }
+  const auto body = parse_json(wire::to_json_text(given_scaling(parsed, policy)));
+  if (!body)
+    return report(body.error());
+  return change(parsed, "scale", "/scale", *body,
+                [&](const Json& now) { return scaled_text(parsed, now); });
 }
 
 // What a rollback restores, and what it leaves as it is.
@@ -330,8 +359,8 @@ int cmd_rollback(const Parsed& parsed) {
   }
   if (const std::string text = rollback_text(*name, *done); !text.empty() && !parsed.has("quiet"))
     say(text);
-  return await_revision(*client, *name, (*done)["revision"].uint_or(0), parsed.has("json"),
-                        parsed.has("quiet"));
+  return await_revision(*client, *name, (*done)["revision"].uint_or(0),
+                        {.json = parsed.has("json"), .quiet = parsed.has("quiet")});
 }
 
 int cmd_delete(const Parsed& parsed) {
@@ -470,11 +499,12 @@ void add_endpoint_commands(CommandTable& table) {
                    .operands = Operands::some,
                    .group = group});
   table.push_back({.name = "scale",
-                   .summary = "change an endpoint's number of replicas",
-                   .example = "billow scale hello --min 1 --max 8",
+                   .summary = "change how an endpoint scales, without a new revision",
+                   .example = "billow scale hello --min 1 --max 8\nbillow scale hello "
+                              "--max-spend 5/h --min-at \"Mon-Fri 08:00-18:00=2\"",
                    .run = cmd_scale,
                    .usage = "NAME",
-                   .options = {scale_options},
+                   .options = {scaling_options()},
                    .operands = Operands::some,
                    .group = group});
   table.push_back({.name = "rollback",

@@ -100,7 +100,7 @@ Result<Json> read_limits(const std::vector<std::string>& texts) {
   return out;
 }
 
-std::string prices_text(const EndpointPrices& prices) {
+std::vector<std::string> price_texts(const EndpointPrices& prices) {
   std::vector<std::string> parts;
   const auto add = [&](NanoUsd price, const char* before, const char* after) {
     if (price.value != 0)
@@ -109,7 +109,7 @@ std::string prices_text(const EndpointPrices& prices) {
   add(prices.request, "", "/request");
   add(prices.million_tokens_in, "in=", "/Mtoken");
   add(prices.million_tokens_out, "out=", "/Mtoken");
-  return join(parts, ", --price ");
+  return parts;
 }
 
 std::string release_text(const Json& release) {
@@ -169,9 +169,11 @@ int cmd_promote(const Parsed& parsed) {
     return report(now.error());
   const std::uint64_t revision = (*now)["canary"].uint_or(0);
   if (revision == 0)  // it has taken over already
-    return await_revision(*client, *name, (*now)["revision"].uint_or(0), parsed.has("json"),
-                          parsed.has("quiet"));
-  return await_revision(*client, *name, revision, parsed.has("json"), parsed.has("quiet"), true);
+    return await_revision(*client, *name, (*now)["revision"].uint_or(0),
+                          {.json = parsed.has("json"), .quiet = parsed.has("quiet")});
+  return await_revision(
+      *client, *name, revision,
+      {.json = parsed.has("json"), .quiet = parsed.has("quiet"), .promoted = true});
 }
 
 // ---- asynchronous calls

@@ -25,11 +25,6 @@ Result<std::string> replica_to_read(Client& client, const std::string& name);
 
 // An endpoint's document as lines of facts.
 std::string endpoint_text(const Json& endpoint);
-// The settings that differ from their defaults, as options: "--min 1, --max 4".
-std::string settings_text(const EndpointPolicy& policy);
-// The options of an endpoint that are not at their defaults, as `billow deploy` takes them, without
-// --access, --min and --max: "--balance pack, --live /alive".
-std::string options_text(const Json& policy);
 // The first address of an endpoint's document; empty where no gateway serves it yet.
 std::string url_of(const Json& endpoint);
 // "10%" or "0.5%" in thousandths. The error names `what`.
@@ -37,17 +32,20 @@ Result<std::uint32_t> read_part(std::string_view what, std::string_view text);
 Result<EndpointPrices> read_prices(const std::vector<std::string>& texts);
 // "100/min", "50000tokens/day", "usd=5/day" as the API takes them.
 Result<Json> read_limits(const std::vector<std::string>& texts);
-std::string prices_text(const EndpointPrices& prices);
+// As --price takes them: "0.01/request".
+std::vector<std::string> price_texts(const EndpointPrices& prices);
 // A canary's plan, as its document has it: "10 % of the requests".
 std::string release_text(const Json& release);
+struct Await {
+  bool json = false, quiet = false;
+  bool promoted = false;  // it is a canary already, and is to take over
+  Json changes = {};      // what the revision changes, for the endpoint's document
+};
 // Waits until the revision serves or has failed; returns the exit code. What it waits for is shown:
 // on a terminal in a line that changes, elsewhere once for each reason that lasts.
-// `promoted`: it is a canary already, and is to take over.
 int await_revision(Client& client,
                    const std::string& name,
                    std::uint64_t revision,
-                   bool json,
-                   bool quiet,
-                   bool promoted = false);
+                   const Await& how);
 
 }  // namespace billow::client

@@ -1,22 +1,27 @@
 // Options of `deploy` about the operation of an endpoint: probes, rollouts, and what decides about
-// the number of replicas besides requests.
+// the number of replicas. `scale` takes the last ones too.
 #pragma once
 
-#include <functional>
 #include <span>
-#include <string>
 
 #include "client/frame/command.h"
 #include "core/model/endpoint.h"
+#include "core/model/endpoint_program.h"
 
 namespace billow::client {
 
+// Probes and rollouts.
 std::span<const OptionSpec> operation_options();
 Status read_operation(const Parsed& parsed, EndpointPolicy& policy);
-// A time as it can be given to an option: "90s", "1h".
-std::string typed(Duration time);
-// Calls `keep(option, value)` for each setting that differs from its default.
-void each_operation(const EndpointPolicy& policy,
-                    const std::function<void(const char* option, std::string value)>& keep);
+
+// The number of replicas, and how requests are divided among them.
+std::span<const OptionSpec> scaling_options();
+Status read_scaling(const Parsed& parsed, EndpointPolicy& policy);
+// The settings of `policy` whose options were given.
+ScaleChange given_scaling(const Parsed& parsed, const EndpointPolicy& policy);
+
+// "none" removes what a text or a list says.
+std::string text_or_none(const Parsed& parsed, const char* name);
+std::vector<std::string> list_or_none(const Parsed& parsed, const char* name);
 
 }  // namespace billow::client

@@ -77,7 +77,24 @@ Status check_no_canary(const Endpoint& e, const ReleasePlan& plan) {
 
 }  // namespace
 
+namespace {
+
+// Changes the settings of the revision in force; its program goes on.
+Decision scaled(const Endpoint& e, EndpointPolicy policy) {
+  const Revision* current = e.current();
+  if (!current)
+    return fail(Code::conflict, fmt::format("no revision of endpoint {} has been healthy", e.name),
+                "deploy a revision that becomes healthy");
+  BILLOW_TRY_VOID(check_policy(policy));
+  return policy == current->policy ? Events{} : Events{EndpointScaled{e.name, std::move(policy)}};
+}
+
+}  // namespace
+
+// Without a command there is no program to start, so no revision is made: only settings change.
 Decision Decider::operator()(const DeployEndpoint& c) {
+  if (c.spec.argv.empty())
+    return scaled(*BILLOW_TRY(endpoint_named(c.name)), c.policy);
   BILLOW_TRY_VOID(check_spoken_name("endpoint", c.name));
   EndpointPolicy policy = c.policy;
   BILLOW_TRY_VOID(tidy_origins(policy.cors));
@@ -157,21 +174,10 @@ Decision Decider::operator()(const JudgeRevision& c) {
 
 Decision Decider::operator()(const ScaleEndpoint& c) {
   const Endpoint* e = BILLOW_TRY(endpoint_named(c.endpoint));
-  const Revision* current = e->current();
-  if (!current)
-    return fail(Code::conflict,
-                fmt::format("no revision of endpoint {} has been healthy", c.endpoint),
-                "deploy a revision that becomes healthy");
-  EndpointPolicy policy = current->policy;
-  if (c.min)
-    policy.min = *c.min;
-  if (c.max)
-    policy.max = *c.max;
-  if (c.concurrency)
-    policy.concurrency = *c.concurrency;
-  BILLOW_TRY_VOID(check_policy(policy));
-  return policy == current->policy ? Events{}
-                                   : Events{EndpointScaled{c.endpoint, std::move(policy)}};
+  EndpointPolicy policy = e->current() ? e->current()->policy : EndpointPolicy{};
+  const ScaleChange change{.min = c.min, .max = c.max, .concurrency = c.concurrency};
+  change.apply(policy);
+  return scaled(*e, std::move(policy));
 }
 
 // A rollback is a new revision with the program of an old one: history only grows, and the revision
@@ -407,8 +413,12 @@ void Applier::operator()(const EndpointScaled& s) {
   Endpoint& e = endpoint(s.endpoint);
   for (Revision& r : e.revisions)
     if (r.number == (e.serving != 0 ? e.serving : e.rolling) ||
-        (e.canary != 0 && r.number == e.canary))
-      r.policy = s.policy;
+        (e.canary != 0 && r.number == e.canary)) {
+      // A canary keeps its own probes: they belong to its program.
+      EndpointPolicy policy = s.policy;
+      take_program_settings(policy, r.policy);
+      r.policy = std::move(policy);
+    }
 }
 
 void Applier::operator()(const EndpointKeySet& k) {

@@ -187,7 +187,38 @@ Client client_of(const net::Headers& headers, const Networks& trusted) {
   return out;
 }
 
+namespace {
+
+// "PROXY TCP4 203.0.113.7 10.0.0.1 4711 443\r\n", or "PROXY UNKNOWN …\r\n".
+std::optional<ProxyHeader> read_proxy_line(std::string_view data) {
+  constexpr std::size_t line_bytes_max = 107;
+  const auto end = data.substr(0, line_bytes_max).find("\r\n");
+  if (end == std::string_view::npos)
+    return std::nullopt;
+  ProxyHeader out{.bytes = end + 2, .peer = {}};
+  const std::vector<std::string> words = split(data.substr(0, end), ' ');
+  if (words.size() >= 2 && words[1] == "UNKNOWN")
+    return out;
+  if (words.size() != 6 || (words[1] != "TCP4" && words[1] != "TCP6"))
+    return std::nullopt;
+  const bool v6 = words[1] == "TCP6";
+  for (const std::string& address : {words[2], words[3]}) {
+    in6_addr read{};
+    if (::inet_pton(v6 ? AF_INET6 : AF_INET, address.c_str(), &read) != 1)
+      return std::nullopt;
+  }
+  for (const std::string& port : {words[4], words[5]})
+    if (!parse_int(port, 0, 65535))
+      return std::nullopt;
+  out.peer = fmt::format("{}{}{}:{}", v6 ? "[" : "", words[2], v6 ? "]" : "", words[4]);
+  return out;
+}
+
+}  // namespace
+
 std::optional<ProxyHeader> read_proxy_header(std::string_view data) {
+  if (data.starts_with(proxy_word))
+    return read_proxy_line(data);
   constexpr std::size_t fixed = 16;
   if (data.size() < fixed || !data.starts_with(proxy_signature))
     return std::nullopt;

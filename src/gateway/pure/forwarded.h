@@ -43,13 +43,18 @@ struct Client {
 // is the proxy itself. https: all that say something about it must say so.
 Client client_of(const net::Headers& headers, const Networks& trusted);
 
-// The header of the PROXY protocol, version 2.
+// The header of the PROXY protocol, versions 1 and 2.
 struct ProxyHeader {
   std::size_t bytes = 0;  // of the header
-  std::string peer;       // "203.0.113.7:4711"; empty: the proxy speaks for itself (LOCAL)
+  std::string peer;       // "203.0.113.7:4711"; empty: the proxy speaks for itself
 };
 inline constexpr std::string_view proxy_signature{"\r\n\r\n\0\r\nQUIT\n", 12};
+inline constexpr std::string_view proxy_word = "PROXY ";  // what version 1 begins with
 inline constexpr std::size_t proxy_header_bytes_max = 536;
+// Whether the bytes begin like such a header.
+inline bool begins_proxy_header(std::string_view data) {
+  return data.starts_with(proxy_word) || data.starts_with(proxy_signature);
+}
 // Nothing: it is not complete or not valid.
 std::optional<ProxyHeader> read_proxy_header(std::string_view data);
 

@@ -83,6 +83,9 @@ std::vector<std::string> LiveEndpoint::notes() const {
       out.push_back(fmt::format("replica (job {}) is sick: it {}{}", key, live.sick_why,
                                 live.healthy ? ", and no other can take its place"
                                              : " and gets no requests until it is well"));
+  // The head knows and shows why a replica ended by itself.
+  if (!failure_.empty() && failure_ != row_.failed_reason)
+    out.push_back("the last start failed: " + failure_);
   if (scaler.limited() || row_.awake_max == 0)
     out.push_back(row_.awake_max_why);
   if (!query_.error.empty())

@@ -30,6 +30,15 @@ constexpr std::uint32_t left_out_factor_max = 30;
 constexpr Duration sick_patience = seconds(30);  // then it is replaced
 }  // namespace
 
+std::string not_listening(const ReplicaRow& replica) {
+  return replica.task_state == TaskState::running && replica.port_holder == PortHolder::nobody
+             ? fmt::format(
+                   "nothing listens on $PORT ({}): the command must listen on the port "
+                   "that its variable PORT names",
+                   replica.port)
+             : std::string();
+}
+
 void LiveEndpoint::out_of_service(LiveReplica& live, SteadyTime now) {
   live.healthy = false;
   const Replica* r = router.find(live.row.job);
@@ -268,12 +277,13 @@ void LiveEndpoint::replace_sick(SteadyTime now) {
     if (!live.was_healthy) {
       if (live.row.revision != row_.serving || now - live.running_since < policy.start_timeout)
         continue;
-      log_warn("endpoint {}: replica {} was not healthy within {}: it is replaced", name_, key,
-               format_duration(policy.start_timeout));
-      failed_start(fmt::format("its replica (job {}) was not healthy within {}", key,
-                               format_duration(policy.start_timeout)),
-                   now);
-      stop_sick(live, "it was not healthy in time", now);
+      std::string why =
+          fmt::format("was not healthy within {}", format_duration(policy.start_timeout));
+      if (const std::string silent = not_listening(live.row); !silent.empty())
+        why += "; " + silent;
+      log_warn("endpoint {}: replica {} {}: it is replaced", name_, key, why);
+      failed_start(fmt::format("its replica (job {}) {}", key, why), now);
+      stop_sick(live, ("it " + why).c_str(), now);
       continue;
     }
     if (!policy.probes.live.empty() || live.sick_since.ns == 0 ||

@@ -3,6 +3,7 @@ after its sleep too, and cannot be taken away while it is served with it."""
 import hashlib
 import json
 import os
+import signal
 import unittest
 
 import images
@@ -123,6 +124,129 @@ class Waiting(EndpointTest):
         )
         self.assertEqual(done.code, 1)
         self.assertRegex(done.errors, r"not healthy in time; it listens on port \d+, not on \d+")
+
+    def test_a_command_that_listens_nowhere_is_told_where_to_listen(self):
+        nowhere = r"nothing listens on \$PORT \(\d+\): the command must listen on the port"
+        done = self.rig.cli("deploy", "mute", "-q", "--start-timeout", "3s", "--", "sleep", "600")
+        self.assertEqual(done.code, 1)
+        self.assertRegex(done.errors, r"not healthy in time; " + nowhere)
+        for command in ("describe", "explain"):
+            self.assertRegex(self.rig.ok(command, "mute").text, nowhere)
+        judged = [
+            e
+            for e in self.rig.api("GET", "/v1/events?limit=1000").json["events"]
+            if e["kind"] == "revision_judged"
+        ]
+        self.assertRegex(json.dumps(judged[-1]), nowhere)
+        # A replica of a revision that has served, and listens no longer when it is started again.
+        once = self.rig.script(
+            "import os, sys, time\n"
+            "if os.path.exists(sys.argv[1] + '.again'):\n"
+            "    time.sleep(600)\n"
+            "os.execvp('python3', ['python3', sys.argv[1], '1'])\n"
+        )
+        self.rig.ok(
+            "deploy", "app", "--access", "local", "--min", 1, "--start-timeout", "3s", "--",
+            "python3", once, self.rig.file("serve.py"), timeout=90,
+        )  # fmt: skip
+        with open(self.rig.file("serve.py.again"), "w", encoding="utf-8"):
+            pass
+        os.kill(json.loads(self.call("app")[2])["pid"], signal.SIGKILL)
+        note = poll(
+            lambda: [n for n in self.endpoint("app").get("notes", []) if "nothing listens" in n],
+            "the note about its start",
+            60,
+        )[0]
+        self.assertRegex(note, r"the last start failed: .* was not healthy within 3\.0 s; " + nowhere)
+        self.assertRegex(self.rig.ok("describe", "app").text, nowhere)
+
+    def test_deploying_again_says_what_it_changes(self):
+        self.deploy("app", "--gpus", 1, "--cpus", 2, "--max", 2, "--cors", "https://a.example",
+                    "--health", "/", "-e", "MOOD=good")  # fmt: skip
+        again = self.rig.ok(
+            "deploy", "app", "--cpus", 2, "--max", 3, "--cors", "none", "--",
+            "python3", self.rig.file("serve.py"), "2", timeout=90,
+        )  # fmt: skip
+        for line in (
+            "app: revision 2 changes gpus: 1 → none (give --gpus 1 to keep it)",
+            "app: revision 2 changes env-var: MOOD → none (give --env-var MOOD to keep it)",
+            "app: revision 2 changes max: 2 → 3\n",
+            "app: revision 2 changes cors: https://a.example → none\n",
+            "app keeps its settings: --access local, --health /",
+        ):
+            self.assertIn(line, again.errors)
+        self.assertNotIn("cpus", again.errors)
+        self.assertLess(again.errors.index("gpus"), again.errors.index("cors"))
+        # Scripts get the same.
+        changes = self.deploy("app", "--gpus", "0.5", "--cpus", 2, "--health", "none")["changes"]
+        self.assertEqual(
+            changes,
+            [
+                {"setting": "gpus", "before": "none", "after": "0.5"},
+                {"setting": "health", "before": "/", "after": "none"},
+            ],
+        )
+        self.assertEqual(self.deploy("app", "--gpus", "0.5", "--cpus", 2)["changes"], [])
+        self.assertNotIn("changes", self.endpoint("app"))
+        # A refused deployment says nothing but why.
+        refused = self.rig.cli("deploy", "app", "--min", 9, "--max", 3, "--", "true")
+        self.assertNotEqual(refused.code, 0)
+        self.assertNotIn("keeps", refused.errors)
+        self.assertNotIn("changes", refused.errors)
+
+    def test_none_removes_a_setting(self):
+        self.deploy(
+            "app", "--health", "/", "--live", "/", "--start-probe", "/", "--cors", "*", "--webhook",
+            "https://hooks.example.org/", "--sticky", "client", "--sample", "5%", "--price",
+            "0.01/request", "--drain", "5s", "--max-spend", "9/h", "--target-tokens", 5000,
+            "--min-at", "Mon 08:00-09:00=1", "--access", "local",
+        )  # fmt: skip
+        options = ("health", "live", "start-probe", "cors", "webhook", "sticky", "sample", "price",
+                   "drain", "max-spend", "target-tokens", "min-at")  # fmt: skip
+        for option in options:
+            self.assertIn(f"--{option} ", self.rig.ok("describe", "app").text)
+        self.deploy("app", *(word for o in options for word in (f"--{o}", "none")))
+        policy = self.endpoint("app")["policy"]
+        self.assertEqual({k: v for k, v in policy.items() if k not in ("access", "max")}, {})
+
+    def test_scale_takes_every_scaling_option_without_a_revision(self):
+        self.deploy("app", "--max", 2)
+        done = self.rig.ok(
+            "scale", "app", "--max", 4, "--min", 1, "--concurrency", 3, "--idle", "9s", "--keep",
+            "suspended=5m", "--slo", "3s", "--queue", 7, "--balance", "spread", "--min-at",
+            "Mon-Fri 08:00-18:00=2", "--max-spend", "5/h", "--target-tokens", 4000, "--prometheus",
+            "http://metrics.example.org:9090", "--query", "sum(queue)", "--query-target", 2,
+            "--predict", "on",
+        )  # fmt: skip
+        self.assertIn("app: 1 to 4 replicas, 3 concurrent requests each, --idle 9s", done.text)
+        self.assertIn("--max-spend 5.00/h", done.text)
+        self.assertEqual(
+            self.endpoint("app")["policy"],
+            {
+                "min": 1, "max": 4, "concurrency": 3, "idle_ns": 9 * 10**9,
+                "keep_suspended_ns": 300 * 10**9, "wait_target_ns": 2 * 10**9, "queue_max": 7,
+                "balance": "spread",
+                "scaling": {
+                    "min_at": ["Mon-Fri 08:00-18:00=2"], "spend_per_hour": 5 * 10**9,
+                    "target_tokens": 4000, "predict": True,
+                    "query": {"url": "http://metrics.example.org:9090", "query": "sum(queue)",
+                              "target": 2.0},
+                },
+            },
+        )  # fmt: skip
+        self.rig.ok("scale", "app", "--query-target", 5)
+        self.assertEqual(
+            self.endpoint("app")["policy"]["scaling"]["query"],
+            {"url": "http://metrics.example.org:9090", "query": "sum(queue)", "target": 5.0},
+        )
+        self.rig.ok("scale", "app", "--query", "none", "--max-spend", "none", "--min-at", "none",
+                    "--target-tokens", "none", "--predict", "off")  # fmt: skip
+        self.assertNotIn("scaling", self.endpoint("app")["policy"])
+        self.assertEqual(self.endpoint("app")["revision"], 1)
+        self.assertEqual(len(self.endpoint("app")["revisions"]), 1)
+        self.assertIn("nothing to change", self.rig.cli("scale", "app").errors)
+        self.assertIn("not valid", self.rig.cli("scale", "app", "--max-spend", "5").errors)
+        self.assertIn("has no option", self.rig.cli("scale", "app", "--access", "open").errors)
 
     def test_a_new_key_works_at_once_and_a_removed_one_no_longer(self):
         self.deploy("app", "--access", "key", "--min", 1)

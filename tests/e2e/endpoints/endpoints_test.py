@@ -89,10 +89,12 @@ Server(("127.0.0.1", int(os.environ["PORT"])), Handler).serve_forever()
 
 
 class EndpointTest(RigTest):
+    server = SERVER  # what the replicas run
+
     def setUp(self):
         super().setUp()
         with open(self.rig.file("serve.py"), "w", encoding="utf-8") as f:
-            f.write(SERVER)
+            f.write(self.server)
         self.addCleanup(self.clear)
 
     def clear(self):

@@ -8,42 +8,28 @@ import threading
 import time
 import unittest
 
+import replica
 from endpoints_test import EndpointTest
 from rig import poll
 
-SERVER = """
-import http.server, json, os, sys, time
+SERVER = replica.program(
+    """
 VERSION = sys.argv[1]
-class Handler(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    def answer(self):
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        if VERSION == "slow":
-            time.sleep(0.2)
-        if self.headers.get("X-Billow-Mirror"):
-            with open(os.environ["COPIES"], "a") as f:
-                f.write(self.command + " " + self.path + " " + str(len(body)) + "\\n")
-        out = json.dumps({"version": VERSION, "usage": {"prompt_tokens": 300, "completion_tokens": 700}}).encode()
-        self.send_response(500 if VERSION == "broken" and self.path != "/health" else 200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(out)))
-        self.end_headers()
-        self.wfile.write(out)
-    do_GET = do_POST = answer
-    def log_message(self, *args):
-        pass
-class Server(http.server.ThreadingHTTPServer):
-    request_queue_size = 128
-    daemon_threads = True
-Server(("127.0.0.1", int(os.environ["PORT"])), Handler).serve_forever()
+def answer(self):
+    body = self.body()
+    if VERSION == "slow":
+        time.sleep(0.2)
+    if self.headers.get("X-Billow-Mirror"):
+        with open(os.environ["COPIES"], "a") as f:
+            f.write(self.command + " " + self.path + " " + str(len(body)) + "\\n")
+    broken = VERSION == "broken" and self.path != "/health"
+    self.say({"version": VERSION, "usage": {"prompt_tokens": 300, "completion_tokens": 700}}, 500 if broken else 200)
 """
+)
 
 
 class ReleaseTest(EndpointTest):
-    def setUp(self):
-        super().setUp()
-        with open(self.rig.file("serve.py"), "w", encoding="utf-8") as f:
-            f.write(SERVER)
+    server = SERVER
 
     def version(self, name, **more):
         status, _, body = self.call(name, "/", **more)

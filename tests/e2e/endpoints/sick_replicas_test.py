@@ -6,44 +6,31 @@ import threading
 import time
 import unittest
 
+import replica
 from endpoints_test import EndpointTest
 from rig import poll
 
-SERVER = """
-import http.server, json, os, sys, threading, time
+SERVER = replica.program(
+    """
 HUNG = threading.Event()
 BAD = set()
 SERIAL = threading.Lock()
-class Handler(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    def do_GET(self):
-        if self.path in ("/hang", "/sick", "/errors"):
-            (HUNG.set if self.path == "/hang" else lambda: BAD.add(self.path))()
-        elif HUNG.is_set():
-            time.sleep(3600)
-        bad = "/sick" in BAD if self.path == "/health" else "/errors" in BAD
-        if self.path == "/work":
-            with SERIAL:
-                time.sleep(0.05)
-        out = json.dumps({"pid": os.getpid()}).encode()
-        self.send_response(503 if bad else 200)
-        self.send_header("Content-Length", str(len(out)))
-        self.end_headers()
-        self.wfile.write(out)
-    def log_message(self, *args):
-        pass
-class Server(http.server.ThreadingHTTPServer):
-    request_queue_size = 128
-    daemon_threads = True
-Server(("127.0.0.1", int(os.environ["PORT"])), Handler).serve_forever()
+def answer(self):
+    if self.path in ("/hang", "/sick", "/errors"):
+        (HUNG.set if self.path == "/hang" else lambda: BAD.add(self.path))()
+    elif HUNG.is_set():
+        time.sleep(3600)
+    bad = "/sick" in BAD if self.path == "/health" else "/errors" in BAD
+    if self.path == "/work":
+        with SERIAL:
+            time.sleep(0.05)
+    self.say({"pid": os.getpid()}, 503 if bad else 200)
 """
+)
 
 
 class SickReplicas(EndpointTest):
-    def setUp(self):
-        super().setUp()
-        with open(self.rig.file("serve.py"), "w", encoding="utf-8") as f:
-            f.write(SERVER)
+    server = SERVER
 
     def pid(self, name, path="/"):
         status, _, body = self.call(name, path)

@@ -10,45 +10,27 @@ import signal
 import threading
 import unittest
 
+import replica
 import s3
 from endpoints_test import EndpointTest
 from rig import Rig, poll
 
-SERVER = """
-import http.server, json, os, sys, time
-class Handler(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    def answer(self):
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        if self.path.startswith("/slow"):
-            time.sleep(2)
-        cookie = None if self.path.startswith("/ask") else self.headers.get("Cookie")
-        out = json.dumps({"pid": os.getpid(), "cookie": cookie,
-                          "got": body.decode("latin1")}).encode()
-        if self.path.startswith("/large"):
-            out = b"y" * 200000
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(out)))
-        self.send_header("Set-Cookie", "mine=1")
-        self.send_header("Set-Cookie", "billow_replica=forged; Path=/")
-        self.end_headers()
-        self.wfile.write(out)
-    do_GET = do_POST = answer
-    def log_message(self, *args):
-        pass
-class Server(http.server.ThreadingHTTPServer):
-    request_queue_size = 128
-    daemon_threads = True
-Server(("127.0.0.1", int(os.environ["PORT"])), Handler).serve_forever()
+SERVER = replica.program(
+    """
+COOKIES = (("Set-Cookie", "mine=1"), ("Set-Cookie", "billow_replica=forged; Path=/"))
+def answer(self):
+    body = self.body()
+    if self.path.startswith("/slow"):
+        time.sleep(2)
+    cookie = None if self.path.startswith("/ask") else self.headers.get("Cookie")
+    out = {"pid": os.getpid(), "cookie": cookie, "got": body.decode("latin1")}
+    self.say(b"y" * 200000 if self.path.startswith("/large") else out, headers=COOKIES)
 """
+)
 
 
 class StickyTest(EndpointTest):
-    def setUp(self):
-        super().setUp()
-        with open(self.rig.file("serve.py"), "w", encoding="utf-8") as f:
-            f.write(SERVER)
+    server = SERVER
 
     def pid(self, name, headers=None, path="/"):
         status, _, body = self.call(name, path, headers=headers)

@@ -303,8 +303,6 @@ TEST(Portfolio, NewsvendorCommitsToTheBaseline) {
     hours.push_back({i % 10 < 8 ? 10.0 : 50.0, 2.0, 0});
   Market m{.spot_share = 0};
   // 40 GPUs above ten are used a fifth of the time: not worth 60 % of their price at all hours.
-  EXPECT_EQ(best_commitment(hours, m, 1.2), 10);
-  EXPECT_EQ(best_commitment(hours, m, 0.3), 50);
   double best = replay(hours, m, 10, 1.2).total();
   for (double r : {0.0, 5.0, 9.0, 11.0, 30.0, 50.0})
     EXPECT_LE(best, replay(hours, m, r, 1.2).total());

@@ -1,4 +1,6 @@
 // Canaries and keys of endpoints, as the head decides and keeps them.
+#include "core/model/endpoint_program.h"
+#include "core/wire/codec.h"
 #include "tests/unit/control/world.h"
 
 namespace billow::control {
@@ -142,10 +144,64 @@ TEST_F(Releases, APartMustLeaveSomethingToCompareWith) {
 }
 
 TEST_F(Releases, ScaleChangesTheCanaryToo) {
+  deploy.policy.health = "/canary";
   start_canary();
   w.must(ScaleEndpoint{"chat", 2, {}, {}});
   EXPECT_EQ(chat().revision(1)->policy.min, 2);
   EXPECT_EQ(chat().revision(2)->policy.min, 2);
+  EXPECT_EQ(chat().revision(1)->policy.health, "");
+  EXPECT_EQ(chat().revision(2)->policy.health, "/canary") << "the probes of its own program";
+}
+
+// Each member alone, as the API takes it: it changes what it names, and nothing else, in the
+// revision that serves.
+TEST_F(Releases, ScaleChangesEveryScalingSettingWithoutARevision) {
+  EndpointPolicy want = chat().current()->policy;
+  const auto change = [&](const char* json) {
+    const auto read = wire::from_json_text<ScaleChange>(json, true);
+    ASSERT_TRUE(read) << json;
+    DeployEndpoint settings{.name = "chat", .policy = chat().current()->policy};
+    read->apply(settings.policy);
+    w.must(settings);
+    EXPECT_EQ(chat().current()->policy, want) << json;
+  };
+  want.max = 5;
+  change(R"({"max":5})");
+  want.min = 1;
+  change(R"({"min":1})");
+  want.concurrency = 3;
+  change(R"({"concurrency":3})");
+  want.queue_max = 7;
+  change(R"({"queue_max":7})");
+  want.idle = seconds(9);
+  change(R"({"idle_ns":9000000000})");
+  want.keep_suspended = {};
+  change(R"({"keep_suspended_ns":0})");
+  want.wait_target = seconds(2);
+  change(R"({"wait_target_ns":2000000000})");
+  want.balance = EndpointBalance::spread;
+  change(R"({"balance":"spread"})");
+  want.scaling.min_at = {"Mon-Fri 08:00-18:00=2"};
+  change(R"({"min_at":["Mon-Fri 08:00-18:00=2"]})");
+  want.scaling.spend_per_hour = NanoUsd{5'000'000'000};
+  change(R"({"spend_per_hour":5000000000})");
+  want.scaling.target_tokens = 4000;
+  change(R"({"target_tokens":4000})");
+  want.scaling.query = {"http://metrics.example.org:9090", "up", 2};
+  change(R"({"query":{"url":"http://metrics.example.org:9090","query":"up","target":2}})");
+  want.scaling.predict = true;
+  change(R"({"predict":true})");
+  want.scaling.min_at = {};
+  change(R"({"min_at":[]})");
+  want.scaling.query = {};
+  change(R"({"query":{}})");
+  EXPECT_EQ(chat().revisions.size(), 1u);
+  EXPECT_FALSE(w.run(DeployEndpoint{.name = "nosuch"})) << "there is nothing to change";
+  DeployEndpoint wrong{.name = "chat", .policy = want};
+  wrong.policy.max = 0;
+  EXPECT_FALSE(w.run(wrong));
+  EXPECT_FALSE(wire::from_json_text<ScaleChange>(R"({"access":"open"})", true))
+      << "who may call is no matter of scale";
 }
 
 TEST_F(Releases, WhatKeysUseIsAbsoluteAndHeardOnce) {

@@ -228,5 +228,25 @@ TEST(Forwarded, ReadsTheProxyProtocol) {
     EXPECT_FALSE(read_proxy_header(std::string_view(whole).substr(0, i))) << i;
 }
 
+TEST(Forwarded, ReadsTheProxyProtocolAsALineOfText) {
+  const std::string line = "PROXY TCP4 203.0.113.7 10.0.0.1 4711 443\r\n";
+  const auto header = read_proxy_header(line + "GET /");
+  ASSERT_TRUE(header);
+  EXPECT_EQ(header->peer, "203.0.113.7:4711");
+  EXPECT_EQ(header->bytes, line.size());
+  EXPECT_EQ(read_proxy_header("PROXY TCP6 2001:db8::9 ::1 80 443\r\n")->peer, "[2001:db8::9]:80");
+  EXPECT_EQ(read_proxy_header("PROXY UNKNOWN\r\nGET /")->peer, "");
+  EXPECT_EQ(read_proxy_header("PROXY UNKNOWN a b c d\r\n")->bytes, 23);
+  for (const char* wrong :
+       {"PROXY TCP4 203.0.113.7 10.0.0.1 4711\r\n", "PROXY TCP4 localhost 10.0.0.1 1 2\r\n",
+        "PROXY TCP4 ::1 ::1 1 2\r\n", "PROXY TCP4 1.2.3.4 1.2.3.4 1 65536\r\n",
+        "PROXY TCP4 1.2.3.4  1.2.3.4 1 2\r\n", "PROXY UDP4 1.2.3.4 1.2.3.4 1 2\r\n",
+        "POST / HTTP/1.1\r\n"})
+    EXPECT_FALSE(read_proxy_header(wrong)) << wrong;
+  EXPECT_FALSE(read_proxy_header("PROXY UNKNOWN " + std::string(100, 'x') + "\r\n")) << "too long";
+  for (std::size_t i = 0; i < line.size(); ++i)
+    EXPECT_FALSE(read_proxy_header(std::string_view(line).substr(0, i))) << i;
+}
+
 }  // namespace
 }  // namespace billow::gateway
