@@ -117,6 +117,8 @@ class Tasks {
   // The task that this process belongs to. Reads a few files of that process, whatever runs here.
   std::optional<TaskId> task_of(const SocketPeer& peer) const;
   bool has_user(unsigned uid) const;  // a task that runs here belongs to this user
+  // Whether jobs with the network `internet` and these blocks reach the address. From any thread.
+  static bool may_reach(const std::vector<std::string>& allow, const net::RawAddress& address);
   // What was recorded when the task started.
   Result<TaskRecord> recorded(TaskId task) const;
   void forget_readers();  // the connection to the head ended, and its readers of logs with it

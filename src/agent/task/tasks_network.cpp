@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "agent/network/reach_rules.h"
 #include "agent/task/tasks.h"
 #include "base/crypto.h"
 #include "base/file.h"
@@ -64,6 +65,15 @@ Status Tasks::make_network(Starting& s, Environment& env) {
                                             .address = {}}));
   env[job_address_variable] = s.network->address;
   return write_in_place(hosts_file(project), project_networks_.hosts(project));
+}
+
+bool Tasks::may_reach(const std::vector<std::string>& allow, const net::RawAddress& address) {
+  const auto target = target_of(address);
+  auto allowed = parse_allowed(allow, 2 * limits::allowed_blocks_max);
+  if (!target || !allowed)
+    return false;
+  auto rules = ReachRules::create(std::move(*allowed), {});
+  return rules && rules->permits(*target);
 }
 
 // One for all jobs of a project: those that came earlier see who came later.

@@ -468,7 +468,8 @@ void Tasks::begin(const effect::StartTask& e, const Containers::Prepared* prepar
   if (const Status specified = specify(starting, e.ends_at); !specified)
     return could_not(specified.error());
   const TaskCgroup& group = starting.group;
-  const TaskMeta meta{e.start.fenced, e.paid_until, e.start.gpus, e.start.bare, e.start.port};
+  const TaskMeta meta{e.start.fenced, e.paid_until, e.start.gpus,
+                      e.start.bare,   e.start.port, input_terms(e.start)};
   auto made = dirs_.create(id, starting.spec, wire::to_json_text(meta));
   if (!made) {
     if (made.error().code != Code::conflict) {
