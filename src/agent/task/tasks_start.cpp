@@ -195,8 +195,9 @@ Result<Environment> Tasks::environment_of(Starting& s) {
   if (const std::string hosts = write_hostfile(temporary_.path(), start); !hosts.empty())
     env["BILLOW_HOSTFILE"] = hosts;
   // A job that submits another passes its own environment on.
-  for (const char* name : {"BILLOW_VAULT_SOCKET", "BILLOW_JOB_TOKEN", "BILLOW_TASK_KEY",
-                           wire::confined_variable, container::plan_variable})
+  for (const char* name :
+       {"BILLOW_VAULT_SOCKET", "BILLOW_JOB_TOKEN", "BILLOW_TASK_KEY", "BILLOW_CHECKPOINT_DIR",
+        wire::confined_variable, container::plan_variable})
     env.erase(name);
   s.plan = suspender_.prepare(start, s.granted.cards, !options_.sim_state_dir.empty(), env);
   s.plan.mig_uuids = s.granted.mig_uuids;
