@@ -216,6 +216,7 @@ class Tasks {
   bool recover_one(const FoundTask& task, RecoveredTask& recovered);
   void recover_running(TaskId task, TaskStatus& status);
   void ended(TaskId task, const supervise::ExitRecord& record);
+  void remove_groups(const TaskCgroup& group);
   void count_egress(TaskId task, const std::string& cgroup, const std::string& inside = {});
   void close_metadata(TaskId task, const std::string& cgroup);
   std::int64_t all_sent(TaskId task, const std::string& cgroup);  // at its end

@@ -412,6 +412,7 @@ Status Tasks::specify(Starting& s, SteadyTime paid_until) {
 // rather than missing.
 void Tasks::end_unstarted(TaskId task, ExitStatus exit) {
   project_networks_.ended(task);
+  remove_groups(cgroups_.find_uplink(task));
   migs_.release(task);
   containers_.ended(task);
   secret_files_.remove(task);
