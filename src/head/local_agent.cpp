@@ -96,9 +96,9 @@ std::string gateway_socket(const std::string& data_dir) {
 
 Status prepare_for_gateway(const std::string& data_dir, const std::string& token) {
   const std::string directory = data_dir + "/for-gateway";
-  BILLOW_TRY_VOID(make_directories(directory, 0755));
-  ::chmod(directory.c_str(), 0755);  // the data directory around it is closed to everybody else
-  return write_file_atomic(directory + "/token", token + "\n", 0644, true);
+  BILLOW_TRY_VOID(make_directories(directory, 0711));
+  ::chmod(directory.c_str(), 0711);  // the gateway's account reaches its files through it
+  return write_file_atomic(directory + "/token", token + "\n", 0600, true);
 }
 
 Result<int> ensure_local_gateway(const LocalGatewayOptions& options) {
@@ -113,6 +113,10 @@ Result<int> ensure_local_gateway(const LocalGatewayOptions& options) {
   request.identity = BILLOW_TRY(gateway_identity(options.user));
   if (request.identity)
     BILLOW_TRY_VOID(hand_over(own, *request.identity));
+  // The gateway alone reads its token: closed directories around it are not enough.
+  if (request.identity && ::fchownat(shared.get(), "token", request.identity->uid,
+                                     request.identity->gid, AT_SYMLINK_NOFOLLOW) != 0)
+    return fail_errno("the gateway's token", errno);
   const std::string head = fmt::format("/proc/self/fd/{}", fd_for_gateway);
   request.argv = {executable_dir() + "/billow",
                   "gateway",

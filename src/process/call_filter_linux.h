@@ -50,10 +50,14 @@ enum CallRules : std::uint32_t {
   no_rare_calls = 16,
   // Not a filter either: gives up every capability, for good.
   no_capabilities = 32,
+  // What the kernel tells of the whole machine. Of netlink, programs need only what they ask about
+  // their own network.
+  no_machine_events = 64,
 };
 // Behind the wall of strict isolation.
-inline constexpr std::uint32_t strict_rules =
-    no_privileged_files | no_kernel_doors | no_namespaces | no_outside_peers | no_capabilities;
+inline constexpr std::uint32_t strict_rules = no_privileged_files | no_kernel_doors |
+                                              no_namespaces | no_outside_peers | no_capabilities |
+                                              no_machine_events;
 
 struct ArgumentTest {
   enum Kind : std::uint8_t { none, any_bit, equals, differs, above } kind = none;
@@ -178,6 +182,9 @@ inline constexpr CallRule call_rules[] = {
     {no_namespaces, 433, 433, EPERM, {}},                                     // fspick
     {no_namespaces, 442, 442, EPERM, {}},                                     // mount_setattr
     {no_namespaces, 467, 467, EPERM, {}},                                     // open_tree_attr
+
+    // socket: netlink other than NETLINK_ROUTE
+    {no_machine_events, 41, 198, EPROTONOSUPPORT, {rules::is(0, 16), rules::is_not(2, 0)}},
 
     {no_rare_calls, 101, 117, EPERM, {}},  // ptrace
     {no_rare_calls, 310, 270, EPERM, {}},  // process_vm_readv

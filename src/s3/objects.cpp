@@ -76,13 +76,13 @@ Result<std::string> read_at(int fd, std::uint64_t offset, std::size_t size) {
 // Resolved once: a second look-up could return something else, so the checked address is the one
 // that is connected to.
 Result<std::vector<net::RawAddress>> checked_addresses(const net::Endpoint& endpoint,
-                                                       const Objects::Resolve& resolve) {
+                                                       const Objects::Resolve& resolve,
+                                                       const Caller& caller) {
   // A Unix socket would be opened with the rights of the agent, not with those of the job.
   if (endpoint.address.is_unix())
     return fail(Code::forbidden, "objects cannot be read from a Unix socket of the node",
                 "use the URL of the object");
-  const auto addresses =
-      BILLOW_TRY(resolve ? resolve(endpoint.address) : net::resolve(endpoint.address));
+  auto addresses = BILLOW_TRY(resolve ? resolve(endpoint.address) : net::resolve(endpoint.address));
   for (const net::RawAddress& address : addresses)
     if (net::leads_to_the_machines_cloud(address))
       return fail(
@@ -92,6 +92,12 @@ Result<std::vector<net::RawAddress>> checked_addresses(const net::Endpoint& endp
   if (addresses.empty())
     return fail(Code::unavailable,
                 fmt::format("the host {} has no address", endpoint.address.host));
+  if (caller.permits)
+    std::erase_if(addresses, [&](const auto& address) { return !caller.permits(address); });
+  if (addresses.empty())
+    return fail(Code::forbidden, fmt::format("{} is not a public address", endpoint.address.host),
+                "jobs without the node's network get inputs from the Internet only; a job with "
+                "--network internet --allow BLOCK also gets them from this private network");
   return addresses;
 }
 
@@ -252,7 +258,11 @@ Result<net::Response> Objects::send_once(const Asked& asked,
     sign(request.headers,
          {asked.method, route.path, route.query, url.endpoint.host_header(), asked.body}, access_,
          system_clock().wall());
-  return client.request(request);
+  if (!caller_.run)
+    return client.request(request);
+  Result<net::Response> response = fail(Code::internal, "the request was not sent");
+  caller_.run([&] { response = client.request(request); });
+  return response;
 }
 
 namespace {
@@ -294,7 +304,7 @@ Result<Objects::Answer> Objects::call(const Asked& asked) const {
   int redirects = 0;
   for (int attempt = 1;; ++attempt) {
     const net::Url url = BILLOW_TRY(net::parse_url(route.base));
-    auto addresses = BILLOW_TRY(checked_addresses(url.endpoint, resolve_));
+    auto addresses = BILLOW_TRY(checked_addresses(url.endpoint, resolve_, caller_));
     auto response = send_once(asked, route, url, std::move(addresses));
     const bool redirect = response && response->status >= 300 && response->status < 400 &&
                           response->headers.has("Location");

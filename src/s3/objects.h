@@ -37,12 +37,20 @@ struct Object {
   std::string key;  // of s3
 };
 
+// On whose behalf objects are fetched. Addresses that are not permitted are not connected to; `run`
+// calls what it is given, in this thread, in a way that sockets made meanwhile belong to the
+// caller.
+struct Caller {
+  std::function<bool(const net::RawAddress&)> permits;    // empty: all
+  std::function<void(const std::function<void()>&)> run;  // empty: as this process
+};
+
 class Objects {
  public:
   // Replaced by tests only.
   using Resolve = std::function<Result<std::vector<net::RawAddress>>(const net::Address&)>;
-  explicit Objects(Access access, Resolve resolve = {})
-      : access_(std::move(access)), resolve_(std::move(resolve)) {}
+  explicit Objects(Access access, Resolve resolve = {}, Caller caller = {})
+      : access_(std::move(access)), resolve_(std::move(resolve)), caller_(std::move(caller)) {}
 
   // The object at the place, or all objects below it as in a directory. not_found if there is none.
   // A name that is not a plain relative path is an error.
@@ -80,6 +88,7 @@ class Objects {
 
   Access access_;
   Resolve resolve_;
+  Caller caller_;
 };
 
 // Calls fn for 0..count-1 on a few threads and stops at the first error.

@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <grp.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
@@ -14,6 +13,7 @@
 
 #include "process/each_entry_linux.h"
 #include "supervise/bind_file.h"
+#include "supervise/job_rights.h"
 #include "supervise/sys.h"
 
 namespace billow::supervise {
@@ -117,19 +117,8 @@ int take_roots_place() {
 // Creates the missing directories with the rights of the job's user alone, wherever links on the
 // way lead.
 int make_as_user(const Spec& spec, const char* path, std::size_t above) {
-  const bool other = geteuid() == 0 && spec.has_uid && spec.uid != 0;
-  if (!other)
-    return make_below(path, above);
-  if (setgroups(spec.has_groups ? spec.groups_count : 0, spec.groups) != 0)
-    return errno;
-  syscall(SYS_setfsgid, spec.has_gid ? spec.gid : getgid());
-  syscall(SYS_setfsuid, spec.uid);
-  // It never fails; it returns the previous user.
-  const int error =
-      static_cast<uid_t>(syscall(SYS_setfsuid, -1)) == spec.uid ? make_below(path, above) : EPERM;
-  syscall(SYS_setfsuid, 0);
-  syscall(SYS_setfsgid, getegid());
-  return error;
+  const JobRights rights(spec);
+  return rights.error() != 0 ? rights.error() : make_below(path, above);
 }
 
 // Whether nobody but the system's own user can put something else in the place of this directory,

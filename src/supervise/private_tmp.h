@@ -2,7 +2,8 @@
 //
 // /tmp is an empty directory that the agent made for the task; /dev/shm is a new file system in
 // memory, which counts as the job's memory and goes with its last process. Directories below them
-// that the job needs (its working directory, the agent's own) are shown at their usual paths.
+// that the job needs (its working directory, the agent's own) are shown at their usual paths, if
+// the job's user could reach them without a link.
 #pragma once
 
 #include "supervise/spec.h"

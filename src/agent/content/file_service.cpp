@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 
 #include "agent/content/file_copy.h"
 #include "agent/content/file_socket.h"
+#include "agent/content/input_terms.h"
 #include "agent/content/project_cache.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -39,11 +41,23 @@ constexpr std::size_t fetches_at_once = 3;
 constexpr const char* owner_file = ".owner";
 constexpr const char* spare_place = "spare";
 
-// A job without a network has this socket too, so only the inputs that were submitted with it are
-// fetched, from the servers that its variables named then. The keys that it sends are not stored.
-bool was_submitted(const TaskRecord& record, const std::string& url, const std::string& path) {
-  const auto wishes = split(record.variable(inputs_variable), '\n');
-  return std::ranges::find(wishes, url + "\t" + path) != wishes.end();
+// This thread has the rights of this user on files, and so on the sockets that it makes: they
+// belong to that user.
+class FileRights {
+ public:
+  explicit FileRights(unsigned uid) : uid_(uid) { ::syscall(SYS_setfsuid, uid); }
+  FileRights(const FileRights&) = delete;
+  FileRights& operator=(const FileRights&) = delete;
+  ~FileRights() { ::syscall(SYS_setfsuid, ::geteuid()); }
+  // The call never fails; it returns the previous user.
+  bool taken() const { return static_cast<unsigned>(::syscall(SYS_setfsuid, -1)) == uid_; }
+
+ private:
+  unsigned uid_;
+};
+
+std::string brought_file(const std::string& work_dir, TaskId task) {
+  return work_path(work_dir, task) + ".inputs";
 }
 
 // Other jobs of the same owner use the cache, so such a job must not change its files.
@@ -493,24 +507,64 @@ Status FileService::input(int peer, TaskId task, const TaskRecord& record, std::
   if (record.variable(surroundings::files).empty())
     return fail(Code::invalid,
                 "inputs need a synced working directory: submit the job with --sync");
-  if (!was_submitted(record, get("url"), get("path")))
+  const std::string wish = get("url") + "\t" + get("path");
+  const auto wishes = split(record.variable(inputs_variable), '\n');
+  if (std::ranges::find(wishes, wish) == wishes.end())
     return fail(Code::forbidden, "this input was not submitted with the job",
                 "name it with --input when you submit the job");
-  const std::string path = BILLOW_TRY(plain_path(get("path")));
-  const auto brought =
-      objects_->bring({.place = BILLOW_TRY(s3::parse_place(get("url"))),
-                       .access = s3::access_of([&](std::string_view name) {
-                         const bool key = name.find("KEY") != name.npos || name.ends_with("TOKEN");
-                         return key ? get(std::string(name).c_str()) : record.variable(name);
-                       }),
-                       .root = work_path(options_.work_dir, task),
-                       .path = path,
-                       .owner = record.identity,
-                       .own_copies = ::geteuid() != 0 && is_confined(record)});
-  if (!brought)
-    return pass(brought.error());
-  return send_all(
-      peer, fmt::format("ok {} {} {}\n", brought->files, brought->bytes, brought->fetched_bytes));
+  const BroughtInputs brought(brought_file(options_.work_dir, task), wishes);
+  if (std::lock_guard lock(brought_mutex_); brought.all())
+    return fail(Code::forbidden, "the job has its inputs: they are fetched once, before it starts");
+  const s3::Access access = s3::access_of([&](std::string_view name) {
+    const bool key = name.find("KEY") != name.npos || name.ends_with("TOKEN");
+    return key ? get(std::string(name).c_str()) : record.variable(name);
+  });
+  const auto done = bring(task, record, BILLOW_TRY(s3::parse_place(get("url"))),
+                          BILLOW_TRY(plain_path(get("path"))), access);
+  if (!done)
+    return fail(done.error().code,
+                done.error().hint.empty()
+                    ? done.error().message
+                    : fmt::format("{} ({})", done.error().message, done.error().hint));
+  {
+    std::lock_guard lock(brought_mutex_);
+    BILLOW_TRY_VOID(brought.add(wish));
+  }
+  return send_all(peer,
+                  fmt::format("ok {} {} {}\n", done->files, done->bytes, done->fetched_bytes));
+}
+
+// A job without a network has this socket too. So the agent connects only to addresses that the job
+// itself may reach, sends only the credentials of the order, and its sockets belong to the job's
+// user: services on this machine that ask who calls are not told that it is root.
+Result<ObjectCache::Brought> FileService::bring(TaskId task,
+                                                const TaskRecord& record,
+                                                const s3::Place& place,
+                                                const std::string& path,
+                                                const s3::Access& access) {
+  InputTerms terms = input_terms_in(record.meta);
+  if (terms.noted && !are_submitted_keys(terms, access))
+    return fail(Code::forbidden, "these credentials were not submitted with the job");
+  if (!terms.noted)
+    terms.node_network = !is_confined(record);
+  s3::Caller caller;
+  if (!terms.node_network)
+    caller.permits = [this, allow = terms.allow](const net::RawAddress& address) {
+      return options_.may_reach && options_.may_reach(allow, address);
+    };
+  if (record.identity && ::geteuid() == 0)
+    caller.run = [uid = record.identity->uid](const std::function<void()>& call) {
+      const FileRights rights(uid);
+      if (rights.taken())
+        call();
+    };
+  return objects_->bring({.place = place,
+                          .access = access,
+                          .root = work_path(options_.work_dir, task),
+                          .path = path,
+                          .owner = record.identity,
+                          .own_copies = ::geteuid() != 0 && is_confined(record),
+                          .caller = std::move(caller)});
 }
 
 void FileService::forget(TaskId task) {
@@ -522,6 +576,7 @@ void FileService::forget(TaskId task) {
     const std::string temporary = options_.work_dir + "/" + private_tmp_name(task);
     if (const Status gone = remove_tree(temporary); !gone && file_exists(temporary))
       log_warn("{}", gone.error().message);
+    ::unlink(brought_file(options_.work_dir, task).c_str());
     if (system_clock().steady() > trim_caches_) {
       spares_->trim();
       trim_project_caches(options_.cache_dir, options_.cache_bytes_max);

@@ -14,7 +14,7 @@
 //                                  states of all entries.
 //   "put BYTES\n", list, pieces    "ok\n"
 //   "input BYTES\n", JSON          "ok FILES BYTES FETCHED\n" once the object is in the job's
-//   directory
+//                                  directory. Only before the job's command starts.
 // Any request may also be answered with "error TEXT\n", with "again\n" (the task is not known yet)
 // or with "busy\n" (the task has too many connections).
 #pragma once
@@ -74,6 +74,9 @@ class FileService {
     // Called on the loop:
     std::function<std::optional<TaskId>(const SocketPeer&)> task_of;
     std::function<Result<TaskRecord>(TaskId)> record_of;
+    // From any thread: whether a job whose network is not the node's may reach the address. It may
+    // reach public ones, and these blocks of private networks.
+    std::function<bool(const std::vector<std::string>& allow, const net::RawAddress&)> may_reach;
     // Limit for fetched objects, and separately for all projects' cache directories.
     std::uint64_t cache_bytes_max = 0;
   };
@@ -102,6 +105,11 @@ class FileService {
   files::Store::Needed needed();
   void serve(int peer, TaskId task, const TaskRecord& record, const net::Endpoint& head);
   Status input(int peer, TaskId task, const TaskRecord& record, std::uint64_t bytes);
+  Result<ObjectCache::Brought> bring(TaskId task,
+                                     const TaskRecord& record,
+                                     const s3::Place& place,
+                                     const std::string& path,
+                                     const s3::Access& access);
   // For a task: what its directory holds already is not sent.
   Status get(int peer,
              std::string_view digest,
@@ -134,6 +142,7 @@ class FileService {
     net::Watch watch;
   };
   std::list<Door> doors_;
+  std::mutex brought_mutex_;
   std::mutex fetching_mutex_;
   std::condition_variable fetched_;
   std::set<Sha256> fetching_;

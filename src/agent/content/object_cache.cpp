@@ -260,7 +260,7 @@ Result<std::string> ObjectCache::get(const s3::Objects& objects,
 }
 
 Result<ObjectCache::Brought> ObjectCache::bring(const Asked& asked) {
-  const s3::Objects objects(asked.access);
+  const s3::Objects objects(asked.access, {}, asked.caller);
   const auto list = BILLOW_TRY(objects.list(asked.place));
   Brought brought;
   std::mutex counting;

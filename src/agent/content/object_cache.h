@@ -36,6 +36,7 @@ class ObjectCache {
     std::string path;               // relative to it
     std::optional<Identity> owner;  // of the created directories; none: the agent
     bool own_copies = false;        // the job could change a file that it shares with the cache
+    s3::Caller caller = {};
   };
   struct Brought {
     std::uint64_t files = 0, bytes = 0, fetched_bytes = 0;

@@ -18,6 +18,8 @@ constexpr std::int64_t cpu_period_us = 100'000;
 constexpr std::int64_t least_fair_mib = 4096;
 constexpr std::int64_t fetch_memory_mib = 4096;  // files that are written count, and can be evicted
 constexpr std::int64_t fetch_processes_max = 1024;
+constexpr std::int64_t uplink_processes_max = 16, uplink_memory_mib = 256;
+constexpr std::int64_t uplink_cpu_milli_min = 250, uplink_cpu_milli_default = 1'000;
 constexpr const char* no_mount_why = "no cgroup hierarchy with this controller is mounted";
 constexpr const char* no_mount_hint =
     "boot with cgroup v2 (systemd.unified_cgroup_hierarchy=1) or mount the controller";
@@ -149,6 +151,7 @@ Cgroups Cgroups::detect(Options options) {
   const std::string owner = options.owner.empty() ? "" : options.owner + "-";
   c.leaf_ = "/" + owner + "task-";
   c.fetch_leaf_ = "/" + owner + "fetch-";
+  c.uplink_leaf_ = "/" + owner + "uplink-";
   c.cpu_missing_ = c.memory_missing_ = c.pids_missing_ = {no_mount_why, no_mount_hint};
   std::string v2_mount, v1_memory;
   Missing freezer_missing;
@@ -183,12 +186,12 @@ Cgroups Cgroups::detect(Options options) {
                             : file_exists(v2_mount + "/memory.events") ? v2_mount
                                                                        : "";
   if (!options.owner.empty())
-    c.remove_fetch_leftovers();
+    c.remove_leftovers();
   return c;
 }
 
-// Those of an agent that was killed: their processes ended with it.
-void Cgroups::remove_fetch_leftovers() const {
+// Empty groups that an agent left which was killed. One with a process in it stays.
+void Cgroups::remove_leftovers() const {
   std::vector<std::string> parents = {v2_parent_};
   for (const auto& [controller, parent] : v1_parents_)
     parents.push_back(parent);
@@ -196,7 +199,8 @@ void Cgroups::remove_fetch_leftovers() const {
     std::error_code ec;
     for (std::filesystem::directory_iterator at(parent, ec), end; !ec && at != end;
          at.increment(ec))
-      if (at->path().native().starts_with(parent + fetch_leaf_))
+      if (at->path().native().starts_with(parent + fetch_leaf_) ||
+          at->path().native().starts_with(parent + uplink_leaf_))
         ::rmdir(at->path().c_str());
   }
 }
@@ -209,6 +213,14 @@ Result<TaskCgroup> Cgroups::create_for_fetch(TaskId id) const {
   return create_leaf(
       fetch_leaf_ + std::to_string(id.value),
       {.cpu_milli = 0, .mem_mib = fetch_memory_mib, .pids_max = fetch_processes_max});
+}
+
+Result<TaskCgroup> Cgroups::create_for_uplink(TaskId id, std::int64_t cpu_milli) const {
+  return create_leaf(uplink_leaf_ + std::to_string(id.value),
+                     {.cpu_milli = cpu_milli > 0 ? std::max(cpu_milli, uplink_cpu_milli_min)
+                                                 : uplink_cpu_milli_default,
+                      .mem_mib = uplink_memory_mib,
+                      .pids_max = uplink_processes_max});
 }
 
 Result<TaskCgroup> Cgroups::create_leaf(const std::string& leaf, const CgroupLimits& limits) const {
@@ -266,9 +278,8 @@ Result<TaskCgroup> Cgroups::create_leaf(const std::string& leaf, const CgroupLim
   return group;
 }
 
-TaskCgroup Cgroups::find(TaskId id) const {
+TaskCgroup Cgroups::find_leaf(const std::string& leaf) const {
   TaskCgroup group;
-  const std::string leaf = leaf_ + std::to_string(id.value);
   if (!v2_parent_.empty() && file_exists(v2_parent_ + leaf))
     group.v2 = v2_parent_ + leaf;
   for (const auto& [controller, parent] : v1_parents_) {

@@ -75,8 +75,14 @@ class Cgroups {
   // The groups of the programs that fetch what a task needs, before it starts: with limits of their
   // own, because the task's may be too low for them.
   Result<TaskCgroup> create_for_fetch(TaskId id) const;
+  // The groups of the process that carries a task's connections to the Internet: what the task
+  // makes it do is limited, too. The task's own limits do not count for it.
+  Result<TaskCgroup> create_for_uplink(TaskId id, std::int64_t cpu_milli) const;
   // The existing groups of a task: for adoption and cleaning up.
-  TaskCgroup find(TaskId id) const;
+  TaskCgroup find(TaskId id) const { return find_leaf(leaf_ + std::to_string(id.value)); }
+  TaskCgroup find_uplink(TaskId id) const {
+    return find_leaf(uplink_leaf_ + std::to_string(id.value));
+  }
   // The task whose v2 group has this path, or contains it, as /proc/PID/cgroup shows it.
   std::optional<TaskId> task_at(std::string_view path) const;
   CgroupUsage usage(const TaskCgroup& group) const;
@@ -94,7 +100,8 @@ class Cgroups {
     std::string why, hint;
   };
   Result<TaskCgroup> create_leaf(const std::string& leaf, const CgroupLimits& limits) const;
-  void remove_fetch_leftovers() const;
+  TaskCgroup find_leaf(const std::string& leaf) const;
+  void remove_leftovers() const;
   std::string v1_parent(const char* controller) const;
   void probe_v1(const char* controller,
                 const std::string& mount,
@@ -108,7 +115,7 @@ class Cgroups {
   std::string shared_oom_counter_;
   std::vector<std::pair<std::string, std::string>> v1_parents_;  // controller → ".../billow"
   Missing cpu_missing_, memory_missing_, pids_missing_;
-  std::string name_, leaf_, fetch_leaf_;
+  std::string name_, leaf_, fetch_leaf_, uplink_leaf_;
 };
 
 }  // namespace billow::agent

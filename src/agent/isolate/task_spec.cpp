@@ -159,6 +159,7 @@ Result<TaskRecord> record_of_spec(const std::string& bytes) {
     return fail(Code::invalid, wrong);
   TaskRecord out;
   out.cwd = decoded->cwd;
+  out.meta = meta_of_spec(bytes);
   for (const char** variable = decoded->env; *variable != nullptr; ++variable)
     out.env.emplace_back(*variable);
   out.env = shown_variables(std::move(out.env));

@@ -68,6 +68,7 @@ struct TaskRecord {
   std::string cwd;
   std::optional<Identity> identity;
   std::vector<std::string> env;
+  std::string meta;                                   // the agent's own notes
   std::string variable(std::string_view name) const;  // empty where it is not set
 };
 Result<TaskRecord> record_of_spec(const std::string& bytes);

@@ -25,8 +25,6 @@ namespace {
 
 constexpr int loopback = 1;  // its number in every namespace
 constexpr int backlog = 128;
-const AddressBlock own_v4{false, {100, 64, 0, 2}, 32};
-const AddressBlock own_v6{true, {0xfd, 0x62, 0x77, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2}, 128};
 
 // What is not on the Internet, besides private_blocks(): this network, link-local addresses,
 // protocol assignments, benchmarks, multicast and reserved ones.
@@ -86,10 +84,10 @@ bool is_loopback(const AddressBlock& address) {
 Status shape_network(const Shape& shape) {
   RouteNetlink routes = BILLOW_TRY(RouteNetlink::open());
   BILLOW_TRY_VOID(routes.set_up(loopback));
-  BILLOW_TRY_VOID(routes.add_address(loopback, own_v4));
-  BILLOW_TRY_VOID(routes.add_address(loopback, own_v6));
+  BILLOW_TRY_VOID(routes.add_address(loopback, job_v4));
+  BILLOW_TRY_VOID(routes.add_address(loopback, job_v6));
   const auto add = [&](RouteKind kind, const AddressBlock& block) {
-    return routes.add_route(kind, block, loopback, block.v6 ? &own_v6 : &own_v4);
+    return routes.add_route(kind, block, loopback, block.v6 ? &job_v6 : &job_v4);
   };
   BILLOW_TRY_VOID(add(RouteKind::here, {false, {}, 0}));
   // Otherwise programs would prefer IPv6 addresses that the node cannot reach.
@@ -183,8 +181,8 @@ Result<JobNetwork> make_internet(const InternetWish& wish) {
   CatchAll caught{.network = made.network.get(),
                   .connections = made.sockets.connections.get(),
                   .packets = made.sockets.packets.get(),
-                  .own_v4 = own_v4,
-                  .own_v6 = own_v6,
+                  .own_v4 = job_v4,
+                  .own_v6 = job_v6,
                   .name_servers = {}};
   std::ranges::copy_if(shape.name_servers, std::back_inserter(caught.name_servers), is_loopback);
   const auto link = catch_all(caught);
@@ -204,8 +202,8 @@ std::string describe_job_networks() {
   Result<Fd> link = made ? catch_all({.network = made->network.get(),
                                       .connections = made->sockets.connections.get(),
                                       .packets = made->sockets.packets.get(),
-                                      .own_v4 = own_v4,
-                                      .own_v6 = own_v6,
+                                      .own_v4 = job_v4,
+                                      .own_v6 = job_v6,
                                       .name_servers = {}})
                          : Result<Fd>(pass(made.error()));
   if (link)

@@ -19,13 +19,29 @@ constexpr int packets_per_turn_max = 64;
 constexpr Duration flow_idle_max = seconds(60);
 constexpr Duration accept_pause = milliseconds(200);  // where descriptors or memory are short
 constexpr Duration look_every = seconds(10);
+constexpr double begin_per_s = 100;  // new connections and flows
+// The first connections have buffers that grow with their speed, the many that follow do not.
+constexpr std::size_t fast_connections = 16, usual_connections = 128;
 
-net::RawAddress name_of(int fd) {
+net::RawAddress name_of(int fd, int (*get)(int, sockaddr*, socklen_t*)) {
   net::RawAddress raw;
   socklen_t length = sizeof raw.bytes;
-  if (::getsockname(fd, reinterpret_cast<sockaddr*>(raw.bytes), &length) == 0)
+  if (get(fd, reinterpret_cast<sockaddr*>(raw.bytes), &length) == 0)
     raw.length = length;
   return raw;
+}
+
+// Bounds what the kernel holds for a connection whose job reads nothing, besides the limits of the
+// uplink's control group: not every kernel counts such memory there.
+void bound_buffers(int job, int out, std::size_t others) {
+  constexpr int usual = 256 << 10, small = 64 << 10;
+  const int bytes = others < usual_connections ? usual : small;
+  for (const int fd : {job, out}) {
+    if (fd == out && others < fast_connections)
+      continue;
+    (void)::setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
+    (void)::setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
+  }
 }
 
 // The other side sees that the connection was refused, not that it ended well.
@@ -46,6 +62,25 @@ in6_addr v6_form(const AddressBlock& address) {
 }
 
 }  // namespace
+
+bool is_jobs_own(const net::RawAddress& from) {
+  static const AddressBlock loopback_v4{false, {127}, 8},
+      loopback_v6{true, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}, 128};
+  const auto source = target_of(from);
+  return source && (source->address == job_v4 || source->address == job_v6 ||
+                    source->address.within(loopback_v4) || source->address.within(loopback_v6));
+}
+
+bool Uplink::may_begin() {
+  const SteadyTime now = loop_.steady();
+  const double gone_s = static_cast<double>((now - begin_counted_).ns) / 1e9;
+  begin_tokens_ = std::min(uplink_begin_burst, begin_tokens_ + gone_s * begin_per_s);
+  begin_counted_ = now;
+  if (begin_tokens_ < 1)
+    return false;
+  begin_tokens_ -= 1;
+  return true;
+}
 
 // ---- connections
 
@@ -147,8 +182,9 @@ void Uplink::accept() {
       return;
     }
     reset(fd.get());
-    const auto target = target_of(name_of(fd.get()));
-    if (!target || pairs_.size() >= limits::uplink_connections_max || !rules_.permits(*target))
+    const auto target = target_of(name_of(fd.get(), ::getsockname));
+    if (!target || !is_jobs_own(name_of(fd.get(), ::getpeername)) ||
+        pairs_.size() >= limits::uplink_connections_max || !rules_.permits(*target) || !may_begin())
       continue;
     auto out = net::start_connect(target->raw());
     if (!out)
@@ -157,6 +193,7 @@ void Uplink::accept() {
     (void)::setsockopt(fd.get(), SOL_SOCKET, SO_LINGER, &usual, sizeof usual);
     net::tune_tcp(fd.get());
     net::tune_tcp(out->get());
+    bound_buffers(fd.get(), out->get(), pairs_.size());
     auto pair = std::make_unique<Pair>();
     pair->job.fd = std::move(fd);
     pair->out.fd = std::move(*out);
@@ -214,7 +251,7 @@ void Uplink::receive() {
       std::memcpy(meant.bytes, CMSG_DATA(c), meant.length);
     }
     const auto target = target_of(meant);
-    if (!target || (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)))
+    if (!target || (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) || !is_jobs_own(from))
       continue;
     const std::string key =
         std::string(from.bytes, from.length) + std::string(meant.bytes, meant.length);
@@ -231,7 +268,7 @@ Uplink::Flow* Uplink::flow_for(const std::string& key,
     found->second->used = loop_.steady();
     return found->second.get();
   }
-  if (!rules_.permits(target) || answering_socket(target.port) < 0)
+  if (!rules_.permits(target) || answering_socket(target.port) < 0 || !may_begin())
     return nullptr;
   if (flows_.size() >= limits::uplink_flows_max)
     flows_.erase(
@@ -303,7 +340,8 @@ void Uplink::forget_idle() {
   std::erase_if(flows_, [&](const auto& flow) { return now - flow.second->used > flow_idle_max; });
 }
 
-Uplink::Uplink(net::Loop& loop, ReachRules rules) : loop_(loop), rules_(std::move(rules)) {
+Uplink::Uplink(net::Loop& loop, ReachRules rules)
+    : loop_(loop), rules_(std::move(rules)), begin_counted_(loop.steady()) {
   life_ = loop_.on_readable(uplink_fds::life, [this] { loop_.stop(); });
   listen();
   packets_ = loop_.on_readable(uplink_fds::packets, [this] { receive(); });

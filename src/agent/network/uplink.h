@@ -27,6 +27,16 @@ inline constexpr int link = 4;  // keeps the program of catch_all.h in place
 inline constexpr int connections = 5, packets = 6, first_answer = 7;
 }  // namespace uplink_fds
 
+inline constexpr double uplink_begin_burst = 1'000;  // new connections and flows at once
+
+// The addresses of a job in its own network.
+inline const AddressBlock job_v4{false, {100, 64, 0, 2}, 32};
+inline const AddressBlock job_v6{
+    true, {0xfd, 0x62, 0x77, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2}, 128};
+// All addresses are local there, so a job can send as any of them. What is sent as another one is
+// not carried: the answer would look like something that the job sends.
+bool is_jobs_own(const net::RawAddress& from);
+
 class Uplink {
  public:
   Uplink(net::Loop& loop, ReachRules rules);
@@ -44,6 +54,7 @@ class Uplink {
   Flow* flow_for(const std::string& key, const net::RawAddress& from, const Target& target);
   void answer(Flow& flow);
   int answering_socket(std::uint16_t port);
+  bool may_begin();
   void forget_idle();
 
   net::Loop& loop_;
@@ -52,6 +63,10 @@ class Uplink {
   std::map<std::uint64_t, std::unique_ptr<Pair>> pairs_;
   std::map<std::string, std::unique_ptr<Flow>> flows_;
   std::map<std::uint16_t, int> answering_;  // descriptor by port
+  // New connections and flows that may begin now: each is an entry in the node's own tables for a
+  // while after it has ended.
+  double begin_tokens_ = uplink_begin_burst;
+  SteadyTime begin_counted_;
   net::Watch life_, connections_, packets_;
   net::Timer idle_, accept_again_;
 };

@@ -236,6 +236,7 @@ void NodeAgent::open_files() {
        .task_of =
            [this](const SocketPeer& peer) { return tasks_ ? tasks_->task_of(peer) : std::nullopt; },
        .record_of = [this](TaskId task) { return tasks_->recorded(task); },
+       .may_reach = Tasks::may_reach,
        .cache_bytes_max = options_.cache_bytes_max});
   if (!files)
     return log_warn("this node cannot provide jobs with files: {}", files.error().message);

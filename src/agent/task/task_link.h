@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "agent/content/input_terms.h"
 #include "agent/task/tasks.h"
 
 namespace billow::agent {
@@ -22,6 +23,7 @@ struct TaskMeta {
   std::vector<GpuGrant> gpus;
   bool bare = false;
   std::uint16_t port = 0;
+  InputTerms inputs;
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("fenced", s.fenced);
@@ -29,6 +31,7 @@ struct TaskMeta {
     v("gpus", s.gpus);
     v("bare", s.bare);
     v("port", s.port);
+    v("inputs", s.inputs);
   }
 };
 

@@ -274,11 +274,16 @@ void Tasks::ended(TaskId task, const supervise::ExitRecord& record) {
     callbacks_.event(task_event::Ended{std::move(status)});
   }
   advanced(task);
-  if (!group.empty() && !cgroups_.remove(group)) {
-    // A process in it has not ended yet. Try once more; a later agent removes what is left then.
-    auto timer = std::make_shared<net::Timer>();
-    *timer = loop_.after(seconds(1), [this, group, timer] { (void)cgroups_.remove(group); });
-  }
+  remove_groups(group);
+  remove_groups(cgroups_.find_uplink(task));
+}
+
+// Where a process has not ended yet, once more; a later agent removes what is left then.
+void Tasks::remove_groups(const TaskCgroup& group) {
+  if (group.empty() || cgroups_.remove(group))
+    return;
+  auto timer = std::make_shared<net::Timer>();
+  *timer = loop_.after(seconds(1), [this, group, timer] { (void)cgroups_.remove(group); });
 }
 
 // A grant counts the cards this node offers, which may be only some of the machine's.

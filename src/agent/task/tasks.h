@@ -117,6 +117,8 @@ class Tasks {
   // The task that this process belongs to. Reads a few files of that process, whatever runs here.
   std::optional<TaskId> task_of(const SocketPeer& peer) const;
   bool has_user(unsigned uid) const;  // a task that runs here belongs to this user
+  // Whether jobs with the network `internet` and these blocks reach the address. From any thread.
+  static bool may_reach(const std::vector<std::string>& allow, const net::RawAddress& address);
   // What was recorded when the task started.
   Result<TaskRecord> recorded(TaskId task) const;
   void forget_readers();  // the connection to the head ended, and its readers of logs with it
@@ -216,6 +218,7 @@ class Tasks {
   bool recover_one(const FoundTask& task, RecoveredTask& recovered);
   void recover_running(TaskId task, TaskStatus& status);
   void ended(TaskId task, const supervise::ExitRecord& record);
+  void remove_groups(const TaskCgroup& group);
   void count_egress(TaskId task, const std::string& cgroup, const std::string& inside = {});
   void close_metadata(TaskId task, const std::string& cgroup);
   std::int64_t all_sent(TaskId task, const std::string& cgroup);  // at its end

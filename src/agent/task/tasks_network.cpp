@@ -4,10 +4,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "agent/network/reach_rules.h"
 #include "agent/task/tasks.h"
 #include "base/crypto.h"
 #include "base/file.h"
 #include "base/limits.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "core/model/address_block.h"
 
@@ -47,10 +49,18 @@ Status Tasks::make_network(Starting& s, Environment& env) {
     return fail(Code::internal, "a job with a network of its own was to run without a container");
   s.spec.own_network = true;
   if (asked.network == ContainerNetwork::internet) {
+    std::vector<std::string> groups;
+    if (const auto made = cgroups_.create_for_uplink(s.start.task, s.start.cpu_milli)) {
+      groups = made->v1;
+      if (!made->v2.empty())
+        groups.push_back(made->v2);
+    } else {
+      log_warn("task {}: its uplink has no limits: {}", s.start.task.value, made.error().message);
+    }
     s.network = BILLOW_TRY(make_internet(
         {.allowed = BILLOW_TRY(parse_allowed(asked.allow, 2 * limits::allowed_blocks_max)),
          .identity = container_user(s.start.task),
-         .cgroups = {},
+         .cgroups = std::move(groups),
          .program = executable_dir() + "/billow"}));
     return {};
   }
@@ -64,6 +74,15 @@ Status Tasks::make_network(Starting& s, Environment& env) {
                                             .address = {}}));
   env[job_address_variable] = s.network->address;
   return write_in_place(hosts_file(project), project_networks_.hosts(project));
+}
+
+bool Tasks::may_reach(const std::vector<std::string>& allow, const net::RawAddress& address) {
+  const auto target = target_of(address);
+  auto allowed = parse_allowed(allow, 2 * limits::allowed_blocks_max);
+  if (!target || !allowed)
+    return false;
+  auto rules = ReachRules::create(std::move(*allowed), {});
+  return rules && rules->permits(*target);
 }
 
 // One for all jobs of a project: those that came earlier see who came later.

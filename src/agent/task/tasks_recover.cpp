@@ -54,6 +54,7 @@ void Tasks::lost(TaskId task) {
   status.usage.meter.egress_bytes = all_sent(task, group.v2);
   ports_.remove(task);
   (void)cgroups_.remove(group);
+  remove_groups(cgroups_.find_uplink(task));
   if (!options_.sim_state_dir.empty())
     (void)remove_sim_hold(options_.sim_state_dir, task_name(task));
   suspender_.ended(task);

@@ -195,8 +195,9 @@ Result<Environment> Tasks::environment_of(Starting& s) {
   if (const std::string hosts = write_hostfile(temporary_.path(), start); !hosts.empty())
     env["BILLOW_HOSTFILE"] = hosts;
   // A job that submits another passes its own environment on.
-  for (const char* name : {"BILLOW_VAULT_SOCKET", "BILLOW_JOB_TOKEN", "BILLOW_TASK_KEY",
-                           wire::confined_variable, container::plan_variable})
+  for (const char* name :
+       {"BILLOW_VAULT_SOCKET", "BILLOW_JOB_TOKEN", "BILLOW_TASK_KEY", "BILLOW_CHECKPOINT_DIR",
+        wire::confined_variable, container::plan_variable})
     env.erase(name);
   s.plan = suspender_.prepare(start, s.granted.cards, !options_.sim_state_dir.empty(), env);
   s.plan.mig_uuids = s.granted.mig_uuids;
@@ -429,6 +430,7 @@ Status Tasks::specify(Starting& s, SteadyTime paid_until) {
 // rather than missing.
 void Tasks::end_unstarted(TaskId task, ExitStatus exit) {
   project_networks_.ended(task);
+  remove_groups(cgroups_.find_uplink(task));
   migs_.release(task);
   containers_.ended(task);
   secret_files_.remove(task);
@@ -486,7 +488,8 @@ void Tasks::begin(const effect::StartTask& e, const Containers::Prepared* prepar
   if (const Status specified = specify(starting, e.ends_at); !specified)
     return could_not(specified.error());
   const TaskCgroup& group = starting.group;
-  const TaskMeta meta{e.start.fenced, e.paid_until, e.start.gpus, e.start.bare, e.start.port};
+  const TaskMeta meta{e.start.fenced, e.paid_until, e.start.gpus,
+                      e.start.bare,   e.start.port, input_terms(e.start)};
   auto made = dirs_.create(id, starting.spec, wire::to_json_text(meta));
   if (!made) {
     if (made.error().code != Code::conflict) {

@@ -31,6 +31,12 @@ def tcp(host, port=80, family=None):
     if not got:
         raise OSError(errno.ECONNRESET, "")
     return got
+def tcp_as(source):
+    s = socket.create_connection(("198.51.100.10", 80), 5, (source, 0))
+    got = s.recv(64).decode()
+    if not got:
+        raise OSError(errno.ECONNRESET, "")
+    return got
 def udp(host, port=80, connected=False):
     s = socket.socket(v6 if ":" in host else v4, datagram)
     s.settimeout(2)
@@ -113,6 +119,8 @@ tries = {
     "a raw socket": lambda: socket.socket(v4, socket.SOCK_RAW, 1) and "made",
     "a raw IPv6 socket": lambda: socket.socket(v6, socket.SOCK_RAW, 58) and "made",
     "a packet socket": lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW) and "made",
+    "the kernel's events": lambda: socket.socket(16, datagram, 15) and "made",
+    "a connection as somebody else": lambda: tcp_as("198.51.100.77"),
     "an own route": add_route,
     "an own address": lambda: control(0x8916, struct.pack(
         "16sH2s4s8x", b"lo:1", v4, b"", socket.inet_aton("10.20.30.40"))),
@@ -187,6 +195,45 @@ got = b""
 while piece := s.recv(1 << 16):
     got += piece
 print(got == data[::-1])
+"""
+
+
+# Two servers that answer each packet; and a job that sends one as itself, and one as the other.
+BOUNCE = """
+import selectors, socket
+wait = selectors.DefaultSelector()
+for port in (7001, 7002):
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    s.bind(("198.51.100.10", port))
+    wait.register(s, selectors.EVENT_READ, port)
+print("ready", flush=True)
+while True:
+    for key, _ in wait.select():
+        data, who = key.fileobj.recvfrom(2048)
+        print(key.data, data.decode(), flush=True)
+        key.fileobj.sendto(data, who)
+"""
+SPOOFS = """
+import socket, time
+for source in ("198.51.100.10", "0.0.0.0"):
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    s.bind((source, 7002))
+    s.sendto(source.encode(), ("198.51.100.10", 7001))
+    time.sleep(0.5)
+print("sent", flush=True)
+"""
+
+# Begins connections as fast as it can, and says how many were carried and for how long it tried.
+BEGINS = """
+import json, socket, time
+begun, carried = time.monotonic(), 0
+for _ in range(1500):
+    try:
+        with socket.create_connection(("198.51.100.10", 80), 5) as s:
+            carried += s.recv(64) != b""
+    except OSError:
+        pass
+print(json.dumps([carried, time.monotonic() - begun]), flush=True)
 """
 
 
@@ -319,6 +366,41 @@ class Internet(OnANode):
         job = self.submit(SENDS)
         self.logged(job, "True")
 
+    def test_packets_that_are_sent_as_somebody_else_go_nowhere(self):
+        server = subprocess.Popen(
+            World.enter(self.world.world, around.PYTHON, "-c", BOUNCE), stdout=subprocess.PIPE
+        )
+        self.addCleanup(server.stdout.close)
+        server.stdout.readline()
+        self.logged(self.submit(SPOOFS), "sent")
+        server.kill()
+        server.wait()
+        self.assertEqual(server.stdout.read().decode(), "7001 0.0.0.0\n")
+
+    def test_new_connections_are_limited(self):
+        where = self.directory(begins=BEGINS)
+        done = self.cli(
+            *("run", "--gpus", "0", *INTERNET, "--", around.PYTHON, "begins.py"), cwd=where
+        )
+        carried, seconds = json.loads(done.text)
+        self.assertGreaterEqual(carried, 900, done)
+        self.assertLessEqual(carried, 1000 + 100 * (seconds + 1), done)
+
+    def test_the_uplink_has_limits_of_its_own(self):
+        before = set(self.world.processes(b"uplink"))
+        job = self.submit(ASKS, "--cpus", "0.5", "--mem", "64M")
+        self.logged(job, around.INTERNET)
+        (uplink,) = set(self.world.processes(b"uplink")) - before
+        groups = {pid: groups_of(pid) for pid in (uplink, self.first_process(job))}
+        limited = {kind for kind, path in groups.popitem()[1].items() if "task-" in path}
+        if not limited:
+            self.skipTest("this machine lets nobody make control groups")
+        own = {kind: path for kind, path in groups[uplink].items() if kind in limited}
+        self.assertEqual([path for path in own.values() if "uplink-" not in path], [], own)
+        self.rig.ok("stop", "--force", job)
+        poll(lambda: not alive(uplink), "the uplink's end", 20)
+        poll(lambda: not uplink_groups(next(iter(own.values()))), "the end of its groups", 20)
+
     def test_it_outlives_the_agent_and_ends_with_the_job(self):
         before = set(self.world.processes(b"uplink"))
         job = self.submit(ASKS)
@@ -367,6 +449,17 @@ class Internet(OnANode):
         for field in ("CapEff", "CapPrm", "CapAmb"):
             self.assertEqual(int(status[field], 16), 0, field)
         self.assertEqual((status["NoNewPrivs"], status["Seccomp"]), ("1", "2"))
+
+
+def groups_of(pid):
+    """The control groups of a process, by their controllers."""
+    with open(f"/proc/{pid}/cgroup", encoding="ascii") as f:
+        return dict(line.strip().split(":", 2)[1:] for line in f)
+
+
+def uplink_groups(path):
+    """The directories of this group that are left."""
+    return [top for top, _, _ in os.walk("/sys/fs/cgroup") if top.endswith(path)]
 
 
 def networks():

@@ -2,11 +2,21 @@
 import os
 import shutil
 import stat
+import subprocess
 import tempfile
 import unittest
 
 from attacks_neighbour_test import NEEDS_ROOT
 from rig import Rig, poll
+
+# Exchanges a directory and a link without a pause.
+SWAPS = """
+import ctypes, os, sys
+a, b = (os.fsencode(sys.argv[1]) + name for name in (b"/s", b"/t"))
+call = ctypes.CDLL(None).renameat2
+while True:
+    call(-100, a, -100, b, 2)
+"""
 
 POLICY = "allow 0-4294967294\ntmp private"
 
@@ -89,6 +99,82 @@ class PrivateTmp(unittest.TestCase):
         os.chmod(where, 0o777)
         self.shell("pwd; echo kept > out", cwd=where)
         with open(where + "/out", encoding="ascii") as f:
+            self.assertEqual(f.read(), "kept\n")
+
+    def victim(self, top):
+        """A directory that is open to all below one that is closed."""
+        where = tempfile.mkdtemp(prefix="victim-", dir=top)
+        self.addCleanup(shutil.rmtree, where, True)
+        os.makedirs(where + "/home/project")
+        with open(where + "/home/project/key", "w", encoding="ascii") as f:
+            f.write("the secret of the victim\n")
+        for path, mode in (("", 0o755), ("/home", 0o700), ("/home/project", 0o755)):
+            os.chmod(where + path, mode)
+        return where + "/home/project"
+
+    def own(self):
+        """A directory of the attacker."""
+        where = tempfile.mkdtemp(prefix="own-", dir="/tmp")
+        self.addCleanup(shutil.rmtree, where, True)
+        os.chown(where, 65534, 65534)
+        return where
+
+    def log_of(self, script, cwd, **env):
+        body = self.rig.spec("sh", "-c", script, cwd=cwd)
+        body["env"].update(env)
+        job = self.rig.api("POST", "/v1/jobs", body, token=self.token).json["id"]
+        poll(lambda: self.rig.job(job)["state"] in ("succeeded", "failed"), "the job's end", 60)
+        return self.rig.cli("logs", job).text
+
+    def test_it_does_not_open_what_other_directories_close(self):
+        below_tmp, elsewhere = self.victim("/tmp"), self.victim("/var/tmp")
+        link = self.own() + "/link"
+        os.symlink(elsewhere, link)
+        read = f"cat key {below_tmp}/key {elsewhere}/key {link}/key; echo end"
+        for cwd, env in (
+            (below_tmp, {}),
+            (link, {}),
+            ("/var/tmp", {"BILLOW_CHECKPOINT": below_tmp}),
+            ("/var/tmp", {"BILLOW_CHECKPOINT_DIR": below_tmp}),
+            ("/var/tmp", {"BILLOW_CACHE": below_tmp}),
+            ("/var/tmp", {"BILLOW_CHECKPOINT": link}),
+        ):
+            with self.subTest(cwd=cwd, env=env):
+                self.assertNotIn("secret of the victim", self.log_of(read, cwd, **env))
+
+    def test_the_gateways_token_stays_its_own(self):
+        link = self.own() + "/link"
+        os.symlink(self.rig.data + "/for-gateway", link)
+        self.assertNotIn("bw_", self.log_of("cat token; echo end", link))
+        found = os.stat(self.rig.data + "/for-gateway/token")
+        self.assertEqual(stat.S_IMODE(found.st_mode), 0o600)
+
+    def test_root_makes_nothing_through_a_directory_of_the_user(self):
+        top, target = self.own(), tempfile.mkdtemp(prefix="target-", dir="/var/tmp")
+        self.addCleanup(shutil.rmtree, target, True)
+        os.chmod(target, 0o755)
+        os.makedirs(top + "/s/made")
+        os.symlink(target, top + "/t")
+        for path in ("/s", "/s/made", "/t"):
+            os.lchown(top + path, 65534, 65534)
+        swap = subprocess.Popen(
+            ["/usr/bin/python3", "-c", SWAPS, top], user=65534, group=65534, extra_groups=[]
+        )
+        self.addCleanup(lambda: (swap.kill(), swap.wait()))
+        for _ in range(12):
+            self.log_of("true", top, BILLOW_CHECKPOINT=top + "/s/made")
+            self.assertEqual(os.listdir(target), [])
+
+    def test_a_directory_inside_another_one_is_visible(self):
+        top = self.own()
+        os.makedirs(top + "/inner/work")
+        for path in ("/inner", "/inner/work"):
+            os.chown(top + path, 65534, 65534)
+        got = self.log_of(
+            f"echo kept > out; ls {top}/inner", top + "/inner/work", BILLOW_CHECKPOINT=top
+        )
+        self.assertIn("work", got)
+        with open(top + "/inner/work/out", encoding="ascii") as f:
             self.assertEqual(f.read(), "kept\n")
 
     def test_it_is_the_owners_choice(self):

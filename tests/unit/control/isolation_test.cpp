@@ -73,6 +73,19 @@ TEST_F(Isolated, WhatWouldNotBeAWallIsRefused) {
   refuses(job, "--checkpoint-dir");
 }
 
+TEST_F(Isolated, InputsNeedAProjectThatMayReachTheInternet) {
+  const std::string project = w.core.state().projects.begin()->second.name;
+  SubmitJob job = strict();
+  job.spec.surroundings.inputs = {{"s3://bucket/x", "x"}};
+  w.must(job);
+  w.must(SetProject{.name = project, .isolation = Isolation::strict});
+  refuses(job, "must not fetch inputs");
+  w.must(SetProject{.name = project, .network = ContainerNetwork::project});
+  refuses(job, "must not fetch inputs");
+  w.must(SetProject{.name = project, .network = ContainerNetwork::internet});
+  w.must(job);
+}
+
 TEST_F(Isolated, AProjectCanRequireIt) {
   const std::string project = w.core.state().projects.begin()->second.name;
   w.must(SetProject{.name = project, .isolation = Isolation::strict});

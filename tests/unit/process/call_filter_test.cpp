@@ -139,6 +139,21 @@ TEST(CallFilter, TheStrictProfileHasLocalInternetAndNetlinkSocketsAlone) {
   }
 }
 
+TEST(CallFilter, StrictJobsHaveNetlinkForTheirOwnNetworkAlone) {
+  for (const Kind& kind : kinds) {
+    const CallFilter filter = make_call_filter(strict_rules, kind.machine);
+    const int number = kind.machine == Machine::x86_64 ? 41 : 198;
+    for (std::uint64_t protocol = 0; protocol < 32; ++protocol) {
+      EXPECT_EQ(answer(filter, kind.arch, {number, {AF_NETLINK, SOCK_RAW, protocol}}) ==
+                    SECCOMP_RET_ALLOW,
+                protocol == 0)
+          << protocol;
+      EXPECT_EQ(answer(filter, kind.arch, {number, {AF_INET, SOCK_STREAM, protocol}}),
+                SECCOMP_RET_ALLOW);
+    }
+  }
+}
+
 TEST(CallFilter, RefusesWhatIsNamedBesides) {
   NamedCalls named;
   for (; named.count < named_calls_max; ++named.count)

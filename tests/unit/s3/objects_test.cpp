@@ -169,6 +169,22 @@ TEST(Objects, DoNotComeFromASocketOfTheNode) {
   (void)remove_tree(directory);
 }
 
+TEST(Objects, AreNotFetchedFromWhereTheirCallerMayNotGo) {
+  OneAnswer server(net::Address{.host = "127.0.0.1"});
+  const auto place = parse_place(fmt::format("http://127.0.0.1:{}/x", server.bound.port));
+  bool permitted = false;
+  const Objects objects({}, {}, {.permits = [&](const net::RawAddress&) {
+                          return permitted;
+                        }});
+  const auto list = objects.list(*place);
+  ASSERT_FALSE(list);
+  EXPECT_EQ(list.error().code, Code::forbidden);
+  EXPECT_FALSE(list.error().hint.empty());
+  EXPECT_EQ(server.came, 0);
+  permitted = true;
+  EXPECT_TRUE(objects.list(*place));
+}
+
 // A name server that says another address the second time.
 TEST(Objects, AreFetchedFromTheAddressThatWasLookedAt) {
   OneAnswer server(net::Address{.host = "127.0.0.1"});

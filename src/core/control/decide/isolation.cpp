@@ -46,6 +46,12 @@ Status check_projects_network(const Surroundings& s, const Project& project) {
                fmt::format("drop --network; an admin can allow it: billow project set {} --network "
                            "internet",
                            project.name));
+  // The node fetches inputs in its own network: that is the Internet, too.
+  if (!s.inputs.empty() && project.network != ContainerNetwork::internet)
+    return bad("must not fetch inputs, because the project has no access to the Internet",
+               fmt::format("copy the files to the job with --sync instead of --input; an admin can "
+                           "allow it: billow project set {} --network internet",
+                           project.name));
   if (s.network == ContainerNetwork::project && project.network == ContainerNetwork::none)
     return bad("must not reach each other",
                fmt::format("drop --network; an admin can allow it: billow project set {} --network "
