@@ -99,6 +99,31 @@ Json candidate_json(const Candidate& c) {
   return j;
 }
 
+Json ways_json(const std::vector<OtherWay>& ways) {
+  Json out = Json::array();
+  for (auto& w : ways)
+    out.push(Json::object({{"name", w.name},
+                           {"parallelism", parallelism_name(w.parallelism)},
+                           {"gpus", w.gpus},
+                           {"prefill_gpus", w.prefill_gpus},
+                           {"concurrency", w.concurrency},
+                           {"ttft_ms", rounded(w.ttft_ms)},
+                           {"tpot_ms", rounded(w.tpot_ms)},
+                           {"requests_per_s_and_gpu", rounded(w.rps_gpu, 4)},
+                           {"gain", rounded(w.gain)},
+                           {"why", w.why}}));
+  return out;
+}
+
+std::string way_text(const OtherWay& w) {
+  return fmt::format(
+      "considered: {} ({}{}): {:+.0f} % requests per GPU, {:.1f} ms per token, first token after "
+      "{:.0f} ms; {}\n",
+      w.name, parallelism_name(w.parallelism),
+      w.prefill_gpus > 0 ? fmt::format(", {} of {} GPUs prefill", w.prefill_gpus, w.gpus) : "",
+      100 * w.gain, w.tpot_ms, w.ttft_ms, w.why);
+}
+
 Json checks_json(const std::vector<Check>& checks) {
   Json out = Json::array();
   for (auto& c : checks)
@@ -271,6 +296,7 @@ Json advice_json(const Request& request, const Advice& advice) {
   if (advice.best)
     out.set("launch", launch_text(*advice.best, request));
   out.set("checks", checks_json(advice.checks));
+  out.set("considered", ways_json(advice.ways));
   out.set("would_change", changes);
   out.set("reserved", advice.reserved_mix);
   out.set("ranked", ranked);
@@ -302,11 +328,15 @@ std::string why_text(const Candidate& b, const Request& request) {
     if (o.on_demand_month && b.replicas > 0)
       out += fmt::format("  with one replica to spare (N+1): about ${:.0f} per month\n",
                          *o.on_demand_month * (b.replicas + 1) / b.replicas);
+    // Stages on several machines are loaded by each of them.
+    const double loaded =
+        b.memory.weights *
+        (o.instance->gpus < b.parallelism.gpus() ? b.parallelism.tensor : b.parallelism.gpus());
     out += fmt::format("  each host needs {:.0f} GiB of memory (it has {}) and {:.0f} GB of disk\n",
-                       host_memory_gib(b.memory.weights * b.parallelism.gpus()),
+                       host_memory_gib(loaded),
                        o.instance->memory_gib > 0 ? fmt::format("{} GiB", o.instance->memory_gib)
                                                   : std::string("an unknown amount"),
-                       20 + 1.2 * b.memory.weights * b.parallelism.gpus() / 1e9);
+                       20 + 1.2 * loaded / 1e9);
   }
   out += fmt::format(
       "  memory per GPU: weights {} + KV {} + activations {} + exchange {} + overhead {} = {} of "
@@ -369,6 +399,8 @@ std::string advice_text(const Request& request, const Advice& advice) {
   out += curve_text(advice.curve, b.concurrency);
   for (auto& c : advice.checks)
     out += fmt::format("{} {}: {}\n", c.good ? "ok  " : "mind", c.rule, c.why);
+  for (auto& w : advice.ways)
+    out += way_text(w);
   for (auto& c : advice.would_change)
     out += "would change the answer: " + c + "\n";
   if (!advice.reserved_mix.empty())

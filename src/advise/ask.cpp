@@ -5,6 +5,7 @@
 
 #include "advise/imported_prices.h"
 #include "advise/measurements.h"
+#include "advise/media/media.h"
 #include "base/text.h"
 
 namespace billow::advise {
@@ -198,11 +199,31 @@ Result<Request> serving_request(const Json& q, const AskContext& context) {
   return r;
 }
 
+Result<Json> media_answer(const Json& q,
+                          const MediaModel& model,
+                          const Catalogue& catalogue,
+                          const AskContext& context) {
+  MediaRequest r{.model = &model, .rps = BILLOW_TRY(number(q, "rps", 1, 1e-6, 1e6)), .offers = {}};
+  for (auto& p : BILLOW_TRY(words(q, "providers")))
+    r.offers.offers.providers.push_back(lower(p));
+  r.offers.offers.regions = BILLOW_TRY(words(q, "regions"));
+  r.offers.offers.gpu = std::string(q["gpu"].str_or(""));
+  r.offers.any_offer = BILLOW_TRY(flag(q, "any"));
+  r.offers.spot = BILLOW_TRY(flag(q, "spot"));
+  r.offers.now = context.now;
+  const auto advice = BILLOW_TRY(recommend_media(r, catalogue));
+  auto out = media_json(r, advice);
+  out.set("text", media_text(r, advice));
+  return out;
+}
+
 }  // namespace
 
 Result<Json> answer(const Json& question, const AskContext& context) {
   const Json q = BILLOW_TRY(normalised(question));
   auto catalogue = BILLOW_TRY(catalogue_with_imports(context.data_dir));
+  if (const auto* media = media_model(q["model"].str_or("")); media && q["config"].is_null())
+    return media_answer(q, *media, catalogue, context);
   if (BILLOW_TRY(flag(q, "train"))) {
     const auto t = BILLOW_TRY(training_request(q, context));
     return training_json(t, BILLOW_TRY(recommend_training(t, catalogue)));

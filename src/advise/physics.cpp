@@ -16,6 +16,8 @@ constexpr double layer_ms = 0.022, moe_layer_ms = 0.075, indexer_layer_ms = 0.06
                  sequence_ms = 0.008, prefill_layer_ms = 0.2;
 // An exchange between ranks of a node takes a few microseconds, and longer with more ranks.
 constexpr double exchange_ms = 0.0015, exchange_ranks = 4;
+// Between nodes a GPU has 400 Gbit/s, and an exchange takes a few microseconds more.
+constexpr double network_bytes = 50e9, network_ms = 0.012;
 constexpr double floor_ms = 1e-9;
 
 // Engines keep a few GB beside weights and cache. A measured configuration ran, so the estimate
@@ -76,6 +78,8 @@ Rates rates_of(const ServingRow& row) {
   const bool small_cache = row.kv == Precision::fp8 || row.kv == Precision::fp4;
   r.attention = std::max(r.half, small_cache ? g.fp8_tflops.value_or(0) * 1e12 : 0);
   r.link = std::max(32.0, g.nvlink_gb_s.value_or(0) / 2) * 1e9;
+  if (row.nodes > 1)
+    r.link = std::min(r.link, network_bytes);
   return r;
 }
 
@@ -112,6 +116,10 @@ Roofline roofline_of(const ServingRow& row) {
           std::max(prefill_of(w, r).least * ranks, w.weight_bytes / r.bandwidth * 1e3 * ranks)};
 }
 
+double prefill_ms(const ServingRow& row) {
+  return prefill_of(decode_work(row, 1), rates_of(row)).ms;
+}
+
 const std::vector<std::string>& tpot_term_names() {
   static const std::vector<std::string> names = {
       "per layer", "weights",         "experts",         "KV cache",          "arithmetic",
@@ -142,16 +150,18 @@ Terms terms_of(const ServingRow& row) {
                                     w.prefill_bytes / r.bandwidth * 1e3 * prefill_weights_over);
   double launch = launch_ms(*row.shape);
   Terms t;
-  t.tpot = {launch,
-            weights,
-            experts + floor_ms,
-            cache + floor_ms,
-            overlap(memory, arithmetic) - memory + floor_ms,
-            w.exchanges * exchange_ms * (exchange_ranks + ranks) + floor_ms,
-            w.exchange_bytes / r.link * ring * 1e3 * link_over + floor_ms,
-            prefills + floor_ms,
-            often * w.layers * prefill_layer_ms + floor_ms,
-            w.tokens_rank * sequence_ms};
+  t.tpot = {
+      launch,
+      weights,
+      experts + floor_ms,
+      cache + floor_ms,
+      overlap(memory, arithmetic) - memory + floor_ms,
+      w.exchanges * (exchange_ms * (exchange_ranks + ranks) + (row.nodes > 1 ? network_ms : 0)) +
+          floor_ms,
+      w.exchange_bytes / r.link * ring * 1e3 * link_over + floor_ms,
+      prefills + floor_ms,
+      often * w.layers * prefill_layer_ms + floor_ms,
+      w.tokens_rank * sequence_ms};
   double step = 0;
   for (double& ms : t.tpot) {
     ms /= gained;  // per token, of which a step with drafts gains several

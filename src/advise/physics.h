@@ -29,6 +29,9 @@ struct Roofline {
 };
 Roofline roofline_of(const ServingRow& row);
 
+// One request's prefill on good kernels, in milliseconds.
+double prefill_ms(const ServingRow& row);
+
 struct Terms {
   std::vector<double> tpot, ttft;
 };

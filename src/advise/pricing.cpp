@@ -7,6 +7,7 @@ namespace billow::advise {
 namespace {
 
 constexpr double seconds_month = hours_month * 3600;
+constexpr double stage_network_gbps = 100;  // between machines that hold stages of one replica
 
 std::optional<double> month(const std::optional<NanoUsd>& price, int instances) {
   if (!price)
@@ -92,7 +93,13 @@ void price_candidate(Candidate& c, const Request& request, const std::vector<Off
   double best = 1e300;
   bool best_stale = true;
   for (auto& offer : offers) {
-    if (offer.gpu != c.gpu || offer.instance->gpus < c.parallelism.gpus() || !offer.price)
+    if (offer.gpu != c.gpu || offer.instance->gpus < c.parallelism.tensor || !offer.price)
+      continue;
+    // Stages may lie on several machines, if a network fit for it connects them.
+    const int stages_here =
+        std::min(c.parallelism.pipeline, offer.instance->gpus / c.parallelism.tensor);
+    const bool spread = stages_here < c.parallelism.pipeline;
+    if (spread && (offer.instance->network_gbps < stage_network_gbps))
       continue;
     const bool linked =
         offer.instance->fabric != Fabric::pcie && offer.instance->fabric != Fabric::single;
@@ -103,12 +110,14 @@ void price_candidate(Candidate& c, const Request& request, const std::vector<Off
     const auto price = counted_price(offer, request);
     if (!price)
       continue;
-    const int per_instance = offer.instance->gpus / c.parallelism.gpus();
-    const double weights = c.memory.weights * c.parallelism.gpus();
+    const double weights = c.memory.weights * c.parallelism.tensor * stages_here;
     if (offer.instance->memory_gib > 0 &&
         static_cast<double>(offer.instance->memory_gib) < host_memory_gib(weights))
       continue;
-    const int instances = (c.replicas + per_instance - 1) / per_instance;
+    const int per_instance = spread ? 1 : offer.instance->gpus / c.parallelism.gpus();
+    const int each = (c.parallelism.pipeline + stages_here - 1) / stages_here;
+    const int instances =
+        spread ? c.replicas * each : (c.replicas + per_instance - 1) / per_instance;
     const double total = usd(*price) * instances;
     const auto age = price_age_days(offer.price->date, request.now);
     const bool old = stale(age);

@@ -7,6 +7,7 @@
 #include "advise/field_rules.h"
 #include "advise/pricing.h"
 #include "advise/tails.h"
+#include "advise/ways.h"
 #include "base/text.h"
 
 namespace billow::advise {
@@ -71,6 +72,21 @@ struct Place {  // somewhere a replica may run
   const FleetGpu* fleet = nullptr;
 };
 
+// The ways to split a replica here: by tensor ranks inside one machine; and for what no machine
+// holds, stages of whole machines, which are tried only then.
+std::vector<Parallelism> splits_of(const Place& place, bool mixture) {
+  std::vector<Parallelism> out;
+  int most = 1;
+  for (int tensor = 1; tensor <= std::min(8, place.gpus_max); tensor *= 2) {
+    out.push_back({.tensor = tensor, .expert = mixture && tensor > 1 ? tensor : 1});
+    most = tensor;
+  }
+  const int nodes = place.fleet ? place.fleet->nodes : 4;
+  for (int stages = 2; most >= 4 && stages <= std::min(4, nodes); stages *= 2)
+    out.push_back({.tensor = most, .pipeline = stages, .expert = mixture ? most : 1});
+  return out;
+}
+
 struct Limits {
   double context, tpot_ms, ttft_ms;
   double both() const { return tpot_ms < 1e12 && ttft_ms < 1e12 ? 1.28 : 1; }
@@ -90,7 +106,7 @@ Fit try_place(const Request& request,
               const std::shared_ptr<const ModelShape>& shape,
               Precision precision,
               const Place& place,
-              int tensor,
+              const Parallelism& split,
               const Limits& limits,
               double load_max,
               bool with_margin) {
@@ -100,7 +116,7 @@ Fit try_place(const Request& request,
   c.precision = precision;
   c.native = precision == request.model.native;
   c.slice = place.slice;
-  c.parallelism = {.tensor = tensor, .expert = shape->is_moe() && tensor > 1 ? tensor : 1};
+  c.parallelism = split;
   ServingLoad one{.context = limits.context, .sequences = 1};
   auto memory = serving_memory(*shape, shape->kv_native, c.parallelism, one, place.memory_bytes,
                                memory_options(*shape, request.extras));
@@ -427,12 +443,14 @@ class Scan {
                                    bool& any) {
     const double load_max = request_.users > 0 ? request_.users : request_.rps > 0 ? 1e9 : 1;
     std::optional<Candidate> best;
-    for (int tensor = 1; tensor <= std::min(8, place.gpus_max); tensor *= 2) {
+    for (auto& split : splits_of(place, shape->is_moe())) {
+      if (split.pipeline > 1 && any)
+        break;
       ++advice_.candidates_scanned;
-      auto fit = try_place(request_, calibration_, shape, precision, place, tensor, limits_,
+      auto fit = try_place(request_, calibration_, shape, precision, place, split, limits_,
                            load_max, true);
       if (fit.fits && !fit.meets)  // not for sure; perhaps on average
-        fit = try_place(request_, calibration_, shape, precision, place, tensor, limits_, load_max,
+        fit = try_place(request_, calibration_, shape, precision, place, split, limits_, load_max,
                         false);
       if (!fit.fits) {
         why = fit.why;
@@ -549,6 +567,8 @@ Result<Advice> recommend(const Request& request,
   advice.curve = curve_of(*advice.best, request, calibration);
   advice.checks = field_rules(request, advice);
   explain_changes(advice, request);
+  advice.ways = other_ways(*advice.best, request, calibration,
+                           {limits.context, limits.tpot_ms, limits.ttft_ms});
   if (auto& o = advice.best->offer; o && o->on_demand_month && o->committed_1y_month)
     advice.reserved_mix = fmt::format(
         "committed for one year ${:.0f}, for three ${:.0f} per month; pays for GPUs in use more "

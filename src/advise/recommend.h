@@ -97,12 +97,23 @@ struct CurvePoint {
   std::optional<double> usd_per_million;  // output tokens, of a replica kept this busy
 };
 
+// Another way to serve than the answer's (ways.h), at its best load.
+struct OtherWay {
+  std::string name;
+  Parallelism parallelism;         // of the ranks that decode
+  int gpus = 0, prefill_gpus = 0;  // of one unit; the former includes the latter
+  double concurrency = 0, ttft_ms = 0, tpot_ms = 0, rps_gpu = 0;
+  double gain = 0;  // of what one GPU serves, over the answer's way at its best load
+  std::string why;
+};
+
 struct Advice {
   std::vector<std::string> notes;
   std::vector<Candidate> ranked;  // best first, one per GPU and precision
   std::optional<Candidate> best, runner_up, third;
   std::vector<CurvePoint> curve;  // of the best
   std::vector<Check> checks;      // the rules of the field
+  std::vector<OtherWay> ways;
   std::vector<std::string> would_change;
   struct NoFit {
     std::string gpu, why;

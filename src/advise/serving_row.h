@@ -29,6 +29,7 @@ struct ServingRow {
   bool prefill_told = false;
   double concurrency = 1;  // over the whole deployment
   double decode_workers = 1;
+  int nodes = 1;  // that the tensor ranks of one replica lie on
   double input = 1024, output = 1024;
   ServingExtras extras{};
   std::optional<double> ttft_ms, tpot_ms;  // measured

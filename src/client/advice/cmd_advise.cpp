@@ -8,6 +8,7 @@
 #include "advise/imported_prices.h"
 #include "advise/load/loadtest.h"
 #include "advise/measurements.h"
+#include "advise/media/media.h"
 #include "advise/recommend.h"
 #include "base/file.h"
 #include "base/text.h"
@@ -137,6 +138,16 @@ Status read_extras(const Parsed& parsed, advise::Request& r) {
   return {};
 }
 
+void read_offers(const Parsed& parsed, advise::Request& r) {
+  for (const std::string& p : list_option(parsed, "providers"))
+    r.offers.providers.push_back(lower(p));
+  r.offers.regions = list_option(parsed, "regions");
+  r.offers.gpu = parsed.get("gpu");
+  r.any_offer = parsed.has("any");
+  r.spot = parsed.has("spot");
+  r.now = now();
+}
+
 Result<advise::Request> read_request(const Parsed& parsed) {
   advise::Request r;
   r.model = BILLOW_TRY(advise::find_model(model_named(parsed), models_directory(parsed)));
@@ -146,13 +157,7 @@ Result<advise::Request> read_request(const Parsed& parsed) {
   BILLOW_TRY_VOID(read_extras(parsed, r));
   r.engine = advise::engine_word(parsed.get("engine", "vllm"));
   r.version = parsed.get("engine-version");
-  for (const std::string& p : list_option(parsed, "providers"))
-    r.offers.providers.push_back(lower(p));
-  r.offers.regions = list_option(parsed, "regions");
-  r.offers.gpu = parsed.get("gpu");
-  r.any_offer = parsed.has("any");
-  r.spot = parsed.has("spot");
-  r.now = now();
+  read_offers(parsed, r);
   return r;
 }
 
@@ -179,6 +184,33 @@ Result<advise::TrainingRequest> read_training(const Parsed& parsed) {
   t.offers.regions = list_option(parsed, "regions");
   t.now = now();
   return t;
+}
+
+// Image and speech models: a rate and offers are all that can be asked about.
+int advise_media(const Parsed& parsed,
+                 const Catalogue& catalogue,
+                 const advise::MediaModel& model) {
+  for (const char* option : {"train", "mine", "users", "ttft", "tps", "percentile", "trace"})
+    if (parsed.has(option))
+      return report_advice(
+          parsed, {Code::invalid,
+                   fmt::format("--{} does not apply to {}: only whole answers per second are known",
+                               option, model.name),
+                   fmt::format("billow advise --model {} --rps 2", model.name)});
+  advise::MediaRequest request{.model = &model, .rps = 1, .offers = {}};
+  const auto rps = number_option(parsed, "rps", 1, 1e-6, 1e6);
+  if (!rps)
+    return report_advice(parsed, rps.error());
+  request.rps = *rps;
+  read_offers(parsed, request.offers);
+  const auto advice = advise::recommend_media(request, catalogue);
+  if (!advice)
+    return report_advice_failed(parsed, advice.error());
+  if (parsed.has("json"))
+    print_json(advise::media_json(request, *advice));
+  else
+    print(advise::media_text(request, *advice));
+  return 0;
 }
 
 int advise_training(const Parsed& parsed, const Catalogue& catalogue) {
@@ -254,6 +286,8 @@ int cmd_advise(const Parsed& parsed) {
     return report_advice(parsed,
                          {Code::invalid, "no --model",
                           "give a config.json, a name or a size: billow advise --model 7B"});
+  if (const auto* media = advise::media_model(model_named(parsed)))
+    return advise_media(parsed, *catalogue, *media);
   return parsed.has("train") ? advise_training(parsed, *catalogue)
                              : advise_serving(parsed, *catalogue, calibration);
 }
