@@ -2,8 +2,8 @@
 // grows, while jobs come and go. Each minute it prints a line of JSON with both tabs' heaps after a
 // garbage collection, their document nodes and listeners, the resident memory of the browser's page
 // processes and of the head (BENCH_HEAD). BENCH_JOB is the job; BENCH_MINUTES says how long. The
-// debugging interface keeps the answers to a page's requests, up to 100 MB, so resident memory grows
-// by them; the heaps do not.
+// resident memory of the pages also holds what the debugging interface keeps of their requests; how
+// much of its growth that is has not been separated from the page's own.
 import { readFileSync } from 'node:fs';
 import { launch, open } from './support.mjs';
 

@@ -102,4 +102,20 @@ test('jobs are laid over one another with what they print, and saved as CSV', as
   await context.close();
 });
 
+test('a page that stays open reads only what is new of the journal', async ({ page }) => {
+  const asked = [];
+  page.on('request', (r) => {
+    const url = new URL(r.url());
+    if (url.pathname === '/v1/events') asked.push(Number(url.searchParams.get('after')));
+  });
+  const id = submit('--name', 'watched', '--', 'sleep', '300');
+  await go(page, `/jobs/${id}`);
+  await until(() => asked.length >= 2, 'the journal is read for annotations', 60);
+  equal(asked[0], 0, 'at first all of it');
+  billow('wait', submit('--', 'true'));
+  await until(() => asked.at(-1) > asked[1], 'what came since is read', 90);
+  equal(asked.filter((after) => after === 0).length, 1, 'and nothing twice');
+  billow('stop', '--force', '--wait', id);
+});
+
 await main();

@@ -43,18 +43,36 @@ interface Event {
   kind: string;
   event: Record<string, unknown>;
 }
+// What was read of the journal for a job, so that a page that stays open reads only what is new.
+const readMax = 8;
+const read = new Map<number, { upTo: number; marks: Mark[] }>();
+
 async function journal(id: string, seq: number, said: string): Promise<Mark[]> {
   const wanted = Number(id.split('.')[0]);
-  const out: Mark[] = [];
-  for (let to = seq, page = 0; to > 0 && page < eventPages; page++) {
-    const from = Math.max(0, to - 1000);
-    const { events } = await get<{ events: Event[] }>(`/v1/events?after=${from}&limit=1000`);
+  const before = read.get(wanted);
+  const marks = [...(before?.marks ?? [])];
+  const take = async (after: number, limit: number) => {
+    const { events } = await get<{ events: Event[] }>(`/v1/events?after=${after}&limit=${limit}`);
     for (const e of events) {
-      const known = kinds[e.kind];
-      if (known && e.seq <= to && e.event.job === wanted)
-        out.push({ at: Date.parse(e.at), kind: known[0], text: said + known[1] });
+      const kind = kinds[e.kind];
+      if (kind && e.event.job === wanted)
+        marks.push({ at: Date.parse(e.at), kind: kind[0], text: kind[1] });
     }
-    to = from;
+    return events;
+  };
+  if (!before)
+    for (let to = seq, page = 0; to > 0 && page < eventPages; page++) {
+      const from = Math.max(0, to - 1000);
+      await take(from, to - from);
+      to = from;
+    }
+  let upTo = before?.upTo ?? seq;
+  for (let page = 0; page < eventPages; page++) {
+    const events = await take(upTo, 1000);
+    upTo = events.at(-1)?.seq ?? upTo;
+    if (events.length < 1000) break;
   }
-  return out;
+  if (!before && read.size >= readMax) read.clear();
+  read.set(wanted, { upTo, marks });
+  return marks.map((m) => ({ ...m, text: said + m.text }));
 }
