@@ -169,7 +169,7 @@ void endpoint(CallPtr call) {
           point[endpoint_cold_starts] *= seconds / limits::history_step.seconds();
           add(requests, point[endpoint_requests] / 1000 * seconds);
           add(errors, point[endpoint_errors] / 1000 * seconds);
-          add(cold_starts, point[endpoint_cold_starts]);
+          add(cold_starts, point[endpoint_cold_starts] / 1000);
           add(usd, point[endpoint_spend] / 1000 / 3600 * seconds);
         }
         Json out = series_document(answer->from, answer->step, endpoint_series_columns,

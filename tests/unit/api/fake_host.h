@@ -114,6 +114,7 @@ class FakeHost final : public Host {
   std::string waits_for(TaskId) const override { return {}; }
 
   const History& history() const override { return *history_; }
+  History& kept_history() { return *history_; }
   const Telemetry& telemetry() const override { return telemetry_; }
   const JobSeries* live_series(JobId) const override { return nullptr; }
 

@@ -1,4 +1,5 @@
 // Routes answered without a socket: who is refused and how, what listings, costs and metrics say.
+#include <cmath>
 #include <map>
 #include <set>
 
@@ -75,6 +76,25 @@ TEST_F(ApiTest, CostsInListAndDocumentsAgreeWhenTheWallClockIsSetAhead) {
   EXPECT_EQ(listed, 1000 * 1'000'003);
   EXPECT_EQ(described, listed);
   EXPECT_EQ(by_lease, listed) << "the books";
+}
+
+// A row holds thousandths: two requests a second, one start in its ten seconds, 3.60 $ an hour.
+TEST_F(ApiTest, TheSumsOfAnEndpointAreThoseOfItsSeries) {
+  const auto deployed =
+      ask(net::Method::post, "/v1/endpoints", R"({"name":"chat","spec":{"argv":["serve"]}})");
+  ASSERT_EQ(deployed.status, 201) << deployed.body;
+  GpuSampleRow row;
+  row.fill(std::nan(""));
+  row[endpoint_requests] = 2000;
+  row[endpoint_errors] = 0;
+  row[endpoint_cold_starts] = 1000;
+  row[endpoint_spend] = 3600;
+  for (const int ago : {40, 30, 20})
+    ASSERT_TRUE(host.kept_history().add(host.rig.wall - seconds(ago), {{"endpoint chat", row}}));
+  const Json series = json(get("/v1/endpoints/chat/series?span_s=600"));
+  EXPECT_NEAR(series["requests"].double_or(0), 60, 0.1);
+  EXPECT_NEAR(series["cold_starts"].double_or(0), 3, 0.01);
+  EXPECT_NEAR(series["usd_per_1000"].double_or(0), 0.5, 0.01);
 }
 
 TEST_F(ApiTest, AFinishedJobIsReadFromTheStore) {
