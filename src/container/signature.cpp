@@ -1,9 +1,12 @@
 #include "container/signature.h"
 
+#include <openssl/err.h>
 #include <openssl/evp.h>
 #include <openssl/pem.h>
 
+#include <algorithm>
 #include <memory>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -25,9 +28,17 @@ struct Free {
 };
 using PublicKey = std::unique_ptr<EVP_PKEY, Free>;
 
-PublicKey read_key(std::string_view pem) {
+std::vector<PublicKey> read_keys(std::string_view pem) {
+  std::vector<PublicKey> keys;
   const std::unique_ptr<BIO, Free> bio(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())));
-  return PublicKey(bio ? PEM_read_bio_PUBKEY(bio.get(), nullptr, nullptr, nullptr) : nullptr);
+  while (bio) {
+    PublicKey key(PEM_read_bio_PUBKEY(bio.get(), nullptr, nullptr, nullptr));
+    if (!key)
+      break;
+    keys.push_back(std::move(key));
+  }
+  ERR_clear_error();  // that no further key was found
+  return keys;
 }
 
 const unsigned char* bytes(std::string_view text) {
@@ -37,7 +48,7 @@ const unsigned char* bytes(std::string_view text) {
 }  // namespace
 
 Status check_public_key(std::string_view pem) {
-  if (!read_key(pem))
+  if (read_keys(pem).empty())
     return fail(Code::invalid, "not a public key in PEM", "cosign public-key writes one");
   return {};
 }
@@ -46,15 +57,21 @@ bool is_signed(std::string_view pem,
                std::string_view statement,
                std::string_view signature,
                std::string_view digest) {
-  const PublicKey key = read_key(pem);
-  const std::unique_ptr<EVP_MD_CTX, Free> context(EVP_MD_CTX_new());
   std::string raw;
-  if (!key || !context || !base64_decode(signature, raw))
+  if (!base64_decode(signature, raw))
     return false;
-  const EVP_MD* hash = EVP_PKEY_get_base_id(key.get()) == EVP_PKEY_ED25519 ? nullptr : EVP_sha256();
-  if (EVP_DigestVerifyInit(context.get(), nullptr, hash, nullptr, key.get()) != 1 ||
-      EVP_DigestVerify(context.get(), bytes(raw), raw.size(), bytes(statement), statement.size()) !=
-          1)
+  const auto signed_by = [&](const PublicKey& key) {
+    const std::unique_ptr<EVP_MD_CTX, Free> context(EVP_MD_CTX_new());
+    const bool ed25519 = EVP_PKEY_get_base_id(key.get()) == EVP_PKEY_ED25519;
+    const bool good = context &&
+                      EVP_DigestVerifyInit(context.get(), nullptr, ed25519 ? nullptr : EVP_sha256(),
+                                           nullptr, key.get()) == 1 &&
+                      EVP_DigestVerify(context.get(), bytes(raw), raw.size(), bytes(statement),
+                                       statement.size()) == 1;
+    ERR_clear_error();
+    return good;
+  };
+  if (!std::ranges::any_of(read_keys(pem), signed_by))
     return false;
   const auto said = parse_json(statement);
   return said && said->at("critical", "type").str_or("") == statement_type &&
@@ -90,7 +107,7 @@ Result<std::string> signed_digest(const ImageName& image,
         is_signed(pem, *statement, layer["annotations"][signature_name].str_or(""), digest))
       return digest;
   }
-  return refused("has no signature of the key that this node accepts");
+  return refused("has no signature of a key that this node accepts");
 }
 
 }  // namespace billow::container

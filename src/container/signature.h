@@ -10,17 +10,19 @@
 
 namespace billow::container {
 
-// An error if it is not a public key in PEM.
+// An error if it holds no public key in PEM. Everywhere here `pem` may hold several keys, one after
+// the other: a signature of one of them suffices.
 Status check_public_key(std::string_view pem);
 
-// Whether the key has signed the statement, and the statement is about the image with this digest.
+// Whether one of the keys has signed the statement, and the statement is about the image with this
+// digest.
 bool is_signed(std::string_view pem,
                std::string_view statement,
                std::string_view signature,  // base64
                std::string_view digest);
 
-// The digest of an image that has a signature of this key. Later uses of the name may be another
-// image, so use the digest.
+// The digest of an image that has a signature of one of these keys. Later uses of the name may be
+// another image, so use the digest.
 Result<std::string> signed_digest(const ImageName& image,
                                   const std::string& pem,
                                   const std::string& logins);

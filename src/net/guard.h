@@ -29,7 +29,12 @@ bool leads_to_the_machines_cloud(const RawAddress& address);
 // The same, and every address that is not on the public Internet: this machine, its networks, and
 // multicast. For calls to targets that users named, from a machine with more access than they have.
 bool leads_inwards(const RawAddress& address);
-// For HttpClient::Options: refuses such addresses, unless they belong to one of these hosts.
+// True for the addresses of this machine's interfaces, public ones too, and for IPv6 addresses that
+// are translated to them; also if the kernel does not tell its addresses. An address that a cloud
+// or a router translates to this machine is not known here.
+bool leads_to_this_machine(const RawAddress& address);
+// For HttpClient::Options: refuses both kinds of addresses, unless they belong to one of these
+// hosts.
 std::function<Status(const RawAddress&, const Address& named)> only_outwards(
     std::vector<std::string> hosts);
 

@@ -70,7 +70,8 @@ bool ReachRules::permits(const Target& target) {
   if (target.port == name_server_port && std::ranges::count(name_servers_, address) > 0)
     return true;
   const net::RawAddress raw = target.raw();
-  if (net::leads_to_the_machines_cloud(raw))
+  // By translation too (NAT64, 6to4), which the route does not show.
+  if (net::leads_to_the_machines_cloud(raw) || net::leads_to_this_machine(raw))
     return false;
   if (net::leads_inwards(raw) && std::ranges::none_of(allowed_, [&](const AddressBlock& block) {
         return address.within(block);

@@ -81,21 +81,48 @@ bool covers(const std::vector<AccountRule>& rules, const UserRecord& account) {
                      [&](const AccountRule& rule) { return covers(rule, account); });
 }
 
-// `words` without the first: "images pinned", "images signed FILE", "images none" or patterns.
-Status add_image_rule(const std::vector<std::string>& words, ImageRules& rules) {
-  if (words[1] == "signed") {
-    if (words.size() != 3 || !words[2].starts_with('/'))
-      return fail(Code::invalid, "images signed needs the path of a public key");
-    rules.signer_file = words[2];
+// A pattern that can match a registry and a repository, as check_images compares them. Anything
+// else would match nothing, or is a word that was meant otherwise.
+Status check_image_pattern(const std::string& pattern) {
+  const auto refused = [&](std::string_view why) {
+    return fail(Code::invalid, fmt::format("\"{}\" names no images: {}", pattern, why));
+  };
+  if (pattern == "**")
     return {};
+  const std::vector<std::string> parts = split(pattern, '/');
+  const std::string& registry = parts.front();
+  if (parts.size() < 2 || registry.empty() ||
+      (registry != "localhost" && registry.find_first_of(".:*?[") == std::string::npos))
+    return refused("begin with a registry, like docker.io/library/ubuntu or ghcr.io/acme/**");
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (i > 0 && parts[i].find_first_of(":@") != std::string::npos)
+      return refused("leave out tags and digests");
+    if (parts[i].empty() || !std::ranges::all_of(parts[i], [&](char c) {
+          return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') ||
+                 std::string_view("._-*?[]!^").find(c) != std::string_view::npos ||
+                 (i == 0 && (c == ':' || (c >= 'A' && c <= 'Z')));
+        }))
+      return refused(fmt::format("\"{}\" is no part of a name", parts[i]));
   }
-  for (std::size_t i = 1; i < words.size(); ++i)
-    if (words[i] == "pinned")
+  return {};
+}
+
+// "images" and, in any order, "none", "pinned", "signed FILE" and patterns.
+Status add_image_rules(const std::vector<std::string>& words, ImageRules& rules) {
+  for (std::size_t i = 1; i < words.size(); ++i) {
+    if (words[i] == "pinned") {
       rules.pinned = true;
-    else if (words[i] == "none")
+    } else if (words[i] == "none") {
       rules.none = true;
-    else
+    } else if (words[i] == "signed") {
+      if (++i == words.size() || !words[i].starts_with('/'))
+        return fail(Code::invalid, "images signed needs the path of a public key");
+      rules.signer_files.push_back(words[i]);
+    } else {
+      BILLOW_TRY_VOID(check_image_pattern(words[i]));
       rules.names.push_back(words[i]);
+    }
+  }
   return {};
 }
 
@@ -128,7 +155,7 @@ Result<NodePolicy> parse_node_policy(std::string_view text) {
     const auto bad = [&](const std::string& why) {
       return fail(Code::invalid, fmt::format("line {}: {}", number, why),
                   "each line is: allow ACCOUNT…, deny ACCOUNT…, root USER…|none, isolation "
-                  "strict|plain, tmp private|shared or images PATTERN…|none|pinned|signed FILE");
+                  "strict|plain, tmp private|shared or images PATTERN…|none|pinned|signed FILE…");
     };
     if (words.size() < 2)
       return bad(fmt::format("\"{}\" names nobody", words[0]));
@@ -145,7 +172,7 @@ Result<NodePolicy> parse_node_policy(std::string_view text) {
       continue;
     }
     if (words[0] == "images") {
-      if (const Status added = add_image_rule(words, policy.images); !added)
+      if (const Status added = add_image_rules(words, policy.images); !added)
         return bad(added.error().message);
       continue;
     }
@@ -178,11 +205,15 @@ Result<NodePolicy> load_node_policy(const std::string& path) {
   if (!policy)
     return pass(Error(policy.error()).in(fmt::format("the node's policy {}", file)));
   ImageRules& images = policy->images;
-  if (images.signer_file.empty())
-    return policy;
-  images.signer = BILLOW_TRY(read_owned(images.signer_file, "the key of the node's policy"));
-  if (const Status good = container::check_public_key(images.signer); !good)
-    return pass(Error(good.error()).in(images.signer_file));
+  for (const std::string& key_file : images.signer_files) {
+    const std::string key = BILLOW_TRY(read_owned(key_file, "the key of the node's policy"));
+    if (const Status good = container::check_public_key(key); !good)
+      return pass(Error(good.error()).in(key_file));
+    images.signers += key + "\n";
+  }
+  if (images.signers.size() > policy_bytes_max)
+    return fail(Code::invalid, fmt::format("the keys of the node's policy {} exceed {} bytes", file,
+                                           policy_bytes_max));
   return policy;
 }
 
@@ -215,7 +246,7 @@ Status check_images(const ImageRules& rules, const Surroundings& asked) {
     return fail(Code::forbidden, "this node's policy: " + std::move(why), std::move(hint));
   };
   // An environment is named by its digest, and has neither a registry nor a signature.
-  const bool limited = rules.none || !rules.names.empty() || !rules.signer.empty();
+  const bool limited = rules.none || !rules.names.empty() || !rules.signer_files.empty();
   if (!asked.environment_digest.empty() && limited)
     return refused("jobs may not use environments here", "the node's owner limits images");
   if (asked.image.empty())

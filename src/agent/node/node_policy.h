@@ -14,9 +14,10 @@
 //   tmp private             plain jobs have a /tmp and a /dev/shm of their own
 //   images ghcr.io/acme/**  these images; `none`: no images
 //   images pinned           only images that are named by their digest
-//   images signed /etc/billow/cosign.pub
+//   images signed /etc/billow/cosign.pub   only images with a signature of one of these keys
 //
-// A file with an `allow` line allows nothing else; so does one that names images.
+// A file with an `allow` line allows nothing else; so does one that names images. What follows
+// `images` may stand on one line or on several.
 #pragma once
 
 #include <cstdint>
@@ -45,7 +46,9 @@ struct ImageRules {
   std::vector<std::string> names;  // patterns (PathGlob) for registry and repository; empty: all
   bool none = false;
   bool pinned = false;
-  std::string signer_file, signer;  // its public key in PEM; empty: signatures are not needed
+  // A signature of one of these keys; none: signatures are not needed.
+  std::vector<std::string> signer_files;
+  std::string signers;  // the public keys in PEM, one after the other, read from the files
 };
 
 struct NodePolicy {

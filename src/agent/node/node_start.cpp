@@ -266,7 +266,7 @@ Status NodeAgent::open_tasks() {
                        .environment_bytes_max = options_.files_bytes_max,
                        .image_bytes_max = options_.images_bytes_max,
                        .image_signer = [file = options_.policy_file]() -> Result<std::string> {
-                         return BILLOW_TRY(load_node_policy(file)).images.signer;
+                         return BILLOW_TRY(load_node_policy(file)).images.signers;
                        },
                        .private_tmp = [file = options_.policy_file]() -> Result<bool> {
                          return BILLOW_TRY(load_node_policy(file)).private_tmp;

@@ -16,7 +16,11 @@ class Space:
     """A network of its own with a cloud's metadata service, kept by a process in it."""
 
     ADDRESSES = ("169.254.169.254/32", "168.63.129.16/32", "10.20.30.40/32")
-    ADDRESSES6 = ("fd00:ec2::254/128", "fe80::a9fe:a9fe/64", "fd77::1/128")
+    ADDRESSES6 = (
+        *("fd00:ec2::254/128", "fd00:c1::a9fe:a9fe/128", "fd00:42::42/128"),
+        *("fd00:a9fe:a9fe::1/128", "fd00:100::100:200/128"),
+        *("fe80::a9fe:a9fe/64", "fd77::1/128"),
+    )
     SERVER = textwrap.dedent(
         """
         import selectors, socket
@@ -99,6 +103,10 @@ for name, call in {
     "azure": lambda: tcp(v4, "168.63.129.16", 80),
     "mapped": lambda: tcp(v6, "::ffff:169.254.169.254", 80),
     "tcp6": lambda: tcp(v6, "fd00:ec2::254", 80),
+    "oracle6": lambda: tcp(v6, "fd00:c1::a9fe:a9fe", 80),
+    "scaleway6": lambda: tcp(v6, "fd00:42::42", 80),
+    "akamai6": lambda: tcp(v6, "fd00:a9fe:a9fe::1", 80),
+    "alibaba6": lambda: tcp(v6, "fd00:100::100:200", 80),
     "link6": lambda: tcp(v6, "fe80::a9fe:a9fe", 80),
     "mptcp": lambda: tcp(v4, "169.254.169.254", 80, 262),
     "udp": lambda: udp(v4, "169.254.169.254", 80),

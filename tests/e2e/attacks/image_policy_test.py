@@ -66,9 +66,9 @@ class Policy(ImageTest):
         self.rig.node_policy(USUAL + f"images signed {public}")
         self.refused(image, "has no signature")
         self.registry.sign("signed:1", stranger)
-        self.refused(image, "has no signature of the key")
+        self.refused(image, "has no signature of a key")
         self.registry.sign("signed:1", private, claims="sha256:" + "a" * 64)
-        self.refused(image, "has no signature of the key")
+        self.refused(image, "has no signature of a key")
         self.registry.sign("signed:1", private)
         self.runs(image)
         self.runs(self.pinned("signed:1"))
@@ -76,6 +76,20 @@ class Policy(ImageTest):
         self.registry.push("signed:1", images.root_tar({"etc/other": b"x"}))
         self.refused(image, "has no signature")
         self.refused("localhost/signed:1", "is in no registry")
+
+    def test_names_and_keys_on_one_line(self):
+        private, public = self.key("one")
+        second, other = self.key("two")
+        image = self.registry.push("oneline:1", images.root_tar())
+        name = self.registry.name("oneline")
+        self.rig.node_policy(USUAL + f"images {name} signed {public} signed {other}")
+        self.refused(image, "has no signature")
+        for key in (private, second):
+            self.registry.push("oneline:1", images.root_tar({"etc/key": key.encode()}))
+            self.refused(image, "has no signature")
+            self.registry.sign("oneline:1", key)
+            self.runs(image)
+        self.refused(self.image, "may not be used here")
 
     def test_a_policy_that_cannot_be_read_lets_nothing_run(self):
         self.rig.node_policy(USUAL + f"images signed {self.rig.root}/none.pub")

@@ -89,6 +89,25 @@ TEST(NodePolicy, NamesTheImages) {
   EXPECT_FALSE(may_use("images ghcr.io/acme/a", "ghcr.io/acme/a/b"));
 }
 
+TEST(NodePolicy, ReadsImageRulesWordByWord) {
+  const auto all = parse_node_policy("images ghcr.io/acme/** signed /a.pub pinned signed /b.pub");
+  ASSERT_TRUE(all);
+  EXPECT_EQ(all->images.names, std::vector<std::string>{"ghcr.io/acme/**"});
+  EXPECT_EQ(all->images.signer_files, (std::vector<std::string>{"/a.pub", "/b.pub"}));
+  EXPECT_TRUE(all->images.pinned);
+  const auto lines = parse_node_policy("images signed /a.pub\nimages pinned signed /b.pub");
+  ASSERT_TRUE(lines);
+  EXPECT_EQ(lines->images.signer_files, (std::vector<std::string>{"/a.pub", "/b.pub"}))
+      << "a second line must not replace the first";
+  for (const char* good : {"**", "*/acme/*", "localhost/mine", "[a-z]*.io/x", "host:5000/a/b"})
+    EXPECT_TRUE(parse_node_policy(std::string("images ") + good)) << good;
+  for (const char* bad :
+       {"ghcr.io/acme/** signed", "pinned signed", "signed key.pub", "/etc/billow/cosign.pub",
+        "Signed", "unsigned", "ubuntu", "*", "acme/tools", "ghcr.io/acme/x:1", "ghcr.io/Acme/x",
+        "ghcr.io//x", "ghcr.io/x/", "https://ghcr.io/x", "ghcr.io/x@sha256:0"})
+    EXPECT_FALSE(parse_node_policy(std::string("images ") + bad)) << bad;
+}
+
 TEST(NodePolicy, WantsDigests) {
   const std::string digest = "@sha256:" + std::string(64, 'a');
   EXPECT_FALSE(may_use("images pinned", "ubuntu:24.04"));
@@ -102,7 +121,7 @@ TEST(NodePolicy, LimitsOfImagesRefuseEnvironments) {
   EXPECT_TRUE(check_images({.pinned = true}, asked)) << "it is named by its digest";
   EXPECT_FALSE(check_images({.none = true}, asked));
   EXPECT_FALSE(check_images({.names = {"ghcr.io/**"}}, asked));
-  EXPECT_FALSE(check_images({.signer_file = "/k", .signer = "a key"}, asked));
+  EXPECT_FALSE(check_images({.signer_files = {"/k"}, .signers = "a key"}, asked));
 }
 
 TEST(NodePolicy, AKeyThatCannotBeUsedIsAnError) {

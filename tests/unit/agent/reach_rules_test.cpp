@@ -41,7 +41,8 @@ TEST_F(Reach, NeverTheMetadataServiceNorLinkLocalAddresses) {
   allowed_ = private_blocks();
   for (const char* host :
        {"169.254.169.254", "169.254.0.1", "168.63.129.16", "100.100.100.200", "fd00:ec2::254",
-        "fe80::1", "::ffff:169.254.169.254", "64:ff9b::a9fe:a9fe", "2002:a9fe:a9fe::1"})
+        "fd00:c1::a9fe:a9fe", "fd00:42::42", "fd00:a9fe:a9fe::1", "fd00:100::100:200", "fe80::1",
+        "::ffff:169.254.169.254", "64:ff9b::a9fe:a9fe", "2002:a9fe:a9fe::1"})
     EXPECT_FALSE(permits(host)) << host;
 }
 

@@ -66,6 +66,14 @@ TEST(ImageSignature, IsOfTheKeyAndAboutTheImage) {
   EXPECT_FALSE(is_signed("no key", right, key.sign(right), image));
 }
 
+TEST(ImageSignature, OneOfSeveralKeysSuffices) {
+  const SigningKey first, second, other;
+  const std::string right = statement(image), both = first.pem() + "\n" + second.pem();
+  EXPECT_TRUE(is_signed(both, right, first.sign(right), image));
+  EXPECT_TRUE(is_signed(both, right, second.sign(right), image));
+  EXPECT_FALSE(is_signed(both, right, other.sign(right), image));
+}
+
 TEST(ImageSignature, KeysArePublicKeys) {
   EXPECT_TRUE(check_public_key(SigningKey().pem()));
   EXPECT_FALSE(check_public_key(""));
