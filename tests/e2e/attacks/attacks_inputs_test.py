@@ -169,12 +169,10 @@ class Inputs(OnANode):
         poll(lambda: not alive(agent), "the agent's end")
         seen = len(self.rig.cli("logs", job).text.splitlines())
         self.rig.up()
+        self.rig.wait_for(job, "running", 60)
         poll(
-            lambda: any(
-                "fetched once" in line
-                for line in self.rig.cli("logs", job).text.splitlines()[seen + 2 :]
-            ),
-            "an answer of the next agent",
+            lambda: len(self.rig.cli("logs", job).text.splitlines()) > seen + 10,
+            "tries after the agent's restart",
             60,
         )
         lines = self.rig.cli("logs", job).text
