@@ -85,6 +85,23 @@ bool cannot_open(Front& front, const LiveEndpoint& endpoint) {
   return endpoint.policy().access == EndpointAccess::key || !front.local_user();
 }
 
+// Strangers are known by their network only: one machine commonly has all of an IPv6 /64.
+BodyParty Gateway::party_of(Front& front) const {
+  const std::string& hash = offered_by(front).hash;
+  const WallTime now = system_clock().wall();
+  if (!hash.empty())
+    for (const auto& [name, endpoint] : endpoints_)
+      if (const KeyRow* key = endpoint->key_for(hash);
+          key && (!key->expires_at || key->expires_at > now))
+        return {"key " + hash, true};
+  const std::string network = net::network_of_peer(front.peer());
+  if (equal_constant_time(front.head().headers.get(peer_header), peer_key_) && !peer_key_.empty())
+    return {"gateway " + network, true};
+  if (const auto user = front.local_user())
+    return {fmt::format("user {}", *user), true};
+  return {"client " + network, false};
+}
+
 std::optional<net::Response> check_access(Front& front,
                                           const LiveEndpoint& endpoint,
                                           std::string_view secret,

@@ -293,23 +293,26 @@ void Gateway::choose_revision(Front& front, LiveEndpoint& endpoint) {
 }
 
 bool Gateway::reserve_body(Front& front, std::size_t bytes, bool can_do_without) {
-  if (bodies_held_ + bytes > (can_do_without ? bodies_bytes_max / 2 : bodies_bytes_max))
+  BodyParty& party = front.ticket.body_party;
+  if (party.name.empty())
+    party = party_of(front);
+  if (!bodies_.take(party, bytes, can_do_without))
     return false;
   front.ticket.body_held += bytes;
-  bodies_held_ += bytes;
   return true;
 }
 
 // Memory is reserved for what has arrived, not for what is announced: strangers can announce bodies
 // where an endpoint is open, and send them slowly.
 bool Gateway::grown(const std::shared_ptr<Front>& front, std::size_t bytes) {
-  constexpr std::size_t step = 256 << 10;
+  constexpr std::size_t step = 64 << 10;
   const std::size_t held = front->ticket.body_held;
   // Those of asynchronous calls have a place of their own.
   if (!front->ticket.shares_memory || bytes <= limits::gateway_held_body_bytes_max ||
       bytes <= held || reserve_body(*front, (bytes - held + step - 1) / step * step, false))
     return true;
-  auto busy = api_error(503, "overloaded", "too many large requests are on their way; try again");
+  auto busy = api_error(503, "overloaded",
+                        "too many large requests of this client are on their way; try again");
   busy.headers.add("Retry-After", "1");
   front->refuse(std::move(busy));
   return false;
@@ -485,7 +488,7 @@ void Gateway::over(Front& front, End end) {
   const auto endpoint = std::static_pointer_cast<LiveEndpoint>(front.ticket.endpoint);
   const auto now = loop_.steady();
   Ticket& ticket = front.ticket;
-  bodies_held_ -= std::min(bodies_held_, std::exchange(ticket.body_held, 0));
+  bodies_.give_back(ticket.body_party, std::exchange(ticket.body_held, 0));
   if (ticket.copy)
     return copy_over(front, end);
   const TokenUsage usage =

@@ -146,8 +146,8 @@ class Gateway final : public ProxyHost {
   void give(const std::shared_ptr<Front>& front,
             LiveEndpoint& endpoint,
             const std::shared_ptr<Upstream>& upstream);
-  // Memory for a request's body until the request ends. False: none is left. Requests that can do
-  // without get none of the last half.
+  // Memory for a request's body until the request ends. False: none is left for its client.
+  BodyParty party_of(Front& front) const;
   bool reserve_body(Front& front, std::size_t bytes, bool can_do_without = true);
   void mirror(Front& front, const std::shared_ptr<LiveEndpoint>& endpoint);
   void copy_over(Front& front, End end);
@@ -200,8 +200,7 @@ class Gateway final : public ProxyHost {
   std::unique_ptr<Spans> spans_;                                         // null: not exported
   std::vector<std::pair<SteadyTime, std::shared_ptr<Upstream>>> ended_;  // replicas, since when
   RequestId last_request_ = 0;
-  static constexpr std::size_t bodies_bytes_max = 128 << 20;
-  std::size_t bodies_held_ = 0;  // reserved for bodies that are read as a whole, or copied
+  BodyMemory bodies_;  // for those that are read as a whole, or copied
   std::uint64_t last_number_ = 0;
   std::string id_prefix_, secret_, peer_key_, peer_pin_, sticky_secret_;
   std::string told_;        // the last report to the head: how many replicas of each endpoint are

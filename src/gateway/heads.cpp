@@ -1,4 +1,5 @@
 // Rewrites HTTP heads in transit: drops hop-by-hop fields, and adds those that the next hop needs.
+#include <algorithm>
 #include <array>
 
 #include "base/text.h"
@@ -37,21 +38,34 @@ bool hop_by_hop(std::string_view name) {
   }
 }
 
-// Fields that the proxy sets about the client; the client's own values are discarded.
+// Programs behind CGI and WSGI see "_" and "-" in the name of a field as the same.
+bool same_field(std::string_view name, std::string_view dashed) {
+  return std::ranges::equal(name, dashed, [](char a, char b) {
+    const auto plain = [](char c) {
+      return c == '_' ? '-' : c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
+    };
+    return plain(a) == plain(b);
+  });
+}
+
+// Fields about the client that replicas believe. The proxy sets some of them itself; the client's
+// own values are discarded.
 bool ours(std::string_view name) {
   switch (name.size()) {
     case 9:
-      return equal_nocase(name, "Forwarded");
+      return same_field(name, "Forwarded") || same_field(name, "X-Real-Ip");
     case 12:
-      return equal_nocase(name, "X-Request-Id");
+      return same_field(name, "X-Request-Id");
+    case 14:
+      return same_field(name, "True-Client-Ip");
     case 15:
-      return equal_nocase(name, "X-Forwarded-For");
+      return same_field(name, "X-Forwarded-For");
     case 16:
-      return equal_nocase(name, "X-Forwarded-Host");
+      return same_field(name, "X-Forwarded-Host");
     case 17:
-      return equal_nocase(name, "X-Forwarded-Proto");
+      return same_field(name, "X-Forwarded-Proto");
     case 18:
-      return equal_nocase(name, "X-Forwarded-Prefix");
+      return same_field(name, "X-Forwarded-Prefix");
     default:
       return false;
   }

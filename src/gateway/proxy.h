@@ -23,6 +23,7 @@
 
 #include "base/limits.h"
 #include "gateway/hand_over.h"
+#include "gateway/pure/body_memory.h"
 #include "gateway/pure/credentials.h"
 #include "gateway/pure/forwarded.h"
 #include "gateway/pure/key_meter.h"
@@ -71,6 +72,7 @@ struct Ticket {
   bool from_peer = false;          // another gateway passed it on
   bool http2 = false;              // what the replica speaks
   std::size_t body_held = 0;       // of the gateway's memory for bodies
+  BodyParty body_party;            // who holds it
   bool shares_memory = false;      // a body that is read as a whole takes from it
   Wish wish;                       // which replica should get it
   bool mirrored = false;           // a copy is sent to the canary when it has ended

@@ -13,6 +13,7 @@
 
 #include "agent/network/route_netlink.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "process/aside.h"
 #include "supervise/protocol.h"
 
@@ -98,6 +99,17 @@ bool is_host_name(const std::string& name) {
          });
 }
 
+// Whether a job's own name can be added for it: hosts are compared without case, and job-N is the
+// name that job N has anyway.
+bool is_free_name(const std::string& name) {
+  const std::string plain = lower(name);
+  constexpr std::string_view automatic = "job-";
+  return is_host_name(name) && plain != "localhost" &&
+         !(plain.starts_with(automatic) &&
+           std::ranges::all_of(plain.substr(automatic.size()),
+                               [](char c) { return c >= '0' && c <= '9'; }));
+}
+
 }  // namespace
 
 const ProjectNetworks::Joined* ProjectNetworks::of_project(const std::string& project) const {
@@ -154,7 +166,7 @@ std::string ProjectNetworks::hosts(const std::string& project) const {
     if (member.project != project)
       continue;
     text += fmt::format("{} job-{}", member.address, member.job);
-    if (is_host_name(member.name) && member.name != "localhost")
+    if (is_free_name(member.name))
       text += " " + member.name;
     text += "\n";
   }

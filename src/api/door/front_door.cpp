@@ -139,6 +139,28 @@ void set_model(CallPtr call) {
                 });
 }
 
+namespace {
+
+// A name that nothing has any more, but that is held for a project the caller sees.
+bool free_held_name(const CallPtr& call, const std::string& name) {
+  const auto& known = call->host.state().front_door.domains;
+  const auto found = known.find(control::held_name(name));
+  if (found == known.end() || !may_see(*call, found->second.project))
+    return false;
+  Domain shown = found->second;
+  shown.name = name;
+  if (const Status may = may_replace(*call, shown, "name"); !may) {
+    call->fail(may.error());
+    return true;
+  }
+  SetDomain command;
+  command.domain.name = found->first;
+  change(call, command, [] { return Json::object({{"ok", true}}); });
+  return true;
+}
+
+}  // namespace
+
 void remove_model(CallPtr call) {
   std::string name;
   for (const auto& [key, value] : call->request().query)
@@ -146,6 +168,8 @@ void remove_model(CallPtr call) {
       name = value;
   const auto& known = call->host.state().front_door.models;
   const auto found = known.find(name);
+  if (found == known.end() && free_held_name(call, name))
+    return;
   if (found == known.end() || !may_see(*call, found->second.project))
     return call->fail({Code::not_found, fmt::format("there is no model route \"{}\"", name),
                        "see `billow model list`"});
@@ -159,7 +183,7 @@ void remove_model(CallPtr call) {
 void domains(CallPtr call) {
   Json all = Json::array();
   for (const auto& [name, domain] : call->host.state().front_door.domains)
-    if (call->may(Permission::jobs_read, domain.project))
+    if (!control::is_held(domain) && call->may(Permission::jobs_read, domain.project))
       all.push(document_of(call->host.state(), domain));
   call->reply_durable(200, Json::object({{"domains", std::move(all)}}));
 }
@@ -209,7 +233,8 @@ void remove_domain(CallPtr call) {
   const std::string name = control::domain_name(call->parts[0]);
   const auto& known = call->host.state().front_door.domains;
   const auto found = known.find(name);
-  if (found == known.end() || !may_see(*call, found->second.project))
+  if (found == known.end() || control::is_held(found->second) ||
+      !may_see(*call, found->second.project))
     return call->fail({Code::not_found, fmt::format("there is no domain \"{}\"", name),
                        "see `billow domain list`"});
   if (const Status may = may_replace(*call, found->second, "domain"); !may)

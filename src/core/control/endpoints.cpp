@@ -128,7 +128,7 @@ Decision Decider::operator()(const DeployEndpoint& c) {
                   fmt::format("replicas of an earlier endpoint \"{}\" are still ending", c.name),
                   "try again in a moment");
     project = BILLOW_TRY(project_for(c.project, c.user));
-    BILLOW_TRY_VOID(check_endpoint_name(state, c.name, project));
+    BILLOW_TRY_VOID(check_endpoint_name(state, c.name, project, context.now));
     BILLOW_TRY_VOID(check_objects(state, c.user, project, context.now));
   }
   BILLOW_TRY_VOID(check_priority(spec, c.user, project));
@@ -231,7 +231,7 @@ Decision Decider::operator()(const RollbackEndpoint& c) {
 }
 
 Decision Decider::operator()(const DeleteEndpoint& c) {
-  BILLOW_TRY_VOID(endpoint_named(c.endpoint));
+  const Endpoint* e = BILLOW_TRY(endpoint_named(c.endpoint));
   Events events;
   for (const auto& [id, call] : state.calls)
     if (call.endpoint == c.endpoint && call.state == CallState::waiting)
@@ -246,6 +246,13 @@ Decision Decider::operator()(const DeleteEndpoint& c) {
       kept.endpoint.clear();
       events.push_back(DomainSet{std::move(kept), false});
     }
+  // So do its own name, and those of the models that nothing else serves.
+  HeldNames held{e->project, e->user, {c.endpoint}};
+  for (const auto& [name, route] : state.front_door.models)
+    if (route.project == e->project && route.to.size() == 1 &&
+        route.to.front().endpoint == c.endpoint)
+      held.names.push_back(name);
+  hold_names(state, held, context.now, events);
   events.push_back(EndpointDeleted{c.endpoint});
   return events;
 }

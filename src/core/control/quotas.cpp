@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "core/control/applier.h"
 #include "core/control/decide/decider.h"
+#include "core/control/decide/front_door.h"
 #include "core/control/decide/permissions.h"
 #include "core/wire/text_fields.h"
 
@@ -162,7 +163,7 @@ std::uint64_t objects_of(const State& state, QuotaScope scope, std::uint64_t of,
   for (const auto& [name, route] : state.front_door.models)
     n += owns(route.user, route.project);
   for (const auto& [name, domain] : state.front_door.domains)
-    n += owns(domain.user, domain.project);
+    n += owns(domain.user, domain.project) && !is_held(domain);
   for (const auto& [key, secret] : state.secrets)
     n += named(secret.by, secret.project);
   for (const auto& [key, environment] : state.saved_environments)

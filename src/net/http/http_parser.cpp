@@ -1,5 +1,7 @@
 #include "net/http/http_parser.h"
 
+#include <algorithm>
+
 #include "base/text.h"
 
 namespace billow::net {
@@ -66,6 +68,19 @@ Status check_host(std::string_view host) {
     if (static_cast<unsigned char>(c) <= 0x20 || c == ',' || c == '/' || c == '@' || c == '\\' ||
         c == '?' || c == '#')
       return fail(Code::invalid, "the Host header is not a host");
+  // Brackets are for IPv6 addresses, and a port is a number: others could read the host otherwise.
+  std::string_view port;
+  if (host.starts_with('[')) {
+    const auto end = host.find(']');
+    if (end == host.npos || host.substr(1, end - 1).find(':') == host.npos ||
+        (end + 1 < host.size() && host[end + 1] != ':'))
+      return fail(Code::invalid, "the Host header is not a host");
+    port = host.substr(std::min(end + 2, host.size()));
+  } else if (const auto colon = host.find(':'); colon != host.npos && colon == host.rfind(':')) {
+    port = host.substr(colon + 1);
+  }
+  if (port.find_first_not_of("0123456789") != port.npos)
+    return fail(Code::invalid, "the port in the Host header is not a number");
   return {};
 }
 

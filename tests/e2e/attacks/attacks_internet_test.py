@@ -554,6 +554,15 @@ class Project(OnANode):
         third, _ = self.offer(*other, user="eve")
         self.assertEqual(self.visit(f"job-{third}"), ["no name"])
 
+    def test_a_job_takes_no_name_of_others(self):
+        self.offer("--name", "Localhost")
+        self.offer("--name", "job-999999")
+        words = ("run", "--gpus", "0", *STRICT, "--network", "project", "--", "cat", "/etc/hosts")
+        hosts = self.cli(*words, user="bo", cwd=self.directory()).text
+        self.assertIn("job-", hosts)
+        self.assertNotIn("Localhost", hosts)
+        self.assertNotIn("job-999999", hosts)
+
     def test_they_reach_each_other_after_the_agent_was_killed(self):
         job, address = self.offer()
         network = os.stat(f"/proc/{self.first_process(job)}/ns/net").st_ino

@@ -475,6 +475,26 @@ class Domains(EndpointTest):
         self.rig.ok("domain", "rm", "api.acme.org")
         self.assertEqual(self.rig.json("domain", "list")["domains"], [])
 
+    def test_the_name_of_a_deleted_endpoint_stays_with_its_project(self):
+        self.deploy("pay", "--access", "open")
+        self.rig.ok("project", "create", "other")
+        self.rig.ok("delete", "pay")
+
+        def take():
+            words = ("--project", "other", "--access", "open", "--no-wait")
+            done = self.rig.cli("deploy", "pay", *words, "--", "sleep", "600", timeout=90)
+            return None if "still ending" in done.errors else done
+
+        refused = poll(take, "the end of the replicas", 60)
+        self.assertNotEqual(refused.code, 0, refused)
+        self.assertIn("is held for that project", refused.errors)
+        self.assertIn("billow model rm pay", refused.errors)
+        self.assertEqual(self.rig.json("domain", "list")["domains"], [])
+        self.rig.ok("model", "rm", "pay")
+        self.assertNotEqual(self.rig.cli("model", "rm", "pay").code, 0, "it is free")
+        self.assertEqual(take().code, 0)
+        self.rig.ok("delete", "pay")
+
     def test_limits_of_sizes(self):
         self.deploy("chat", "--access", "open")
         said = self.rig.ok("endpoint-limits", "chat", "--body", "1KiB", "--headers", "2KiB").text

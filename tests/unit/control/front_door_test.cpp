@@ -112,13 +112,54 @@ TEST_F(FrontDoorRules, ADomainOfADeletedEndpointStaysWithItsProject) {
   SetDomain take = domain("API.example.org.", "evil");
   take.domain.user = mal;
   refused(take, Code::forbidden, "only an admin");
+  w.must(domain(held_name("chat"), ""));
   w.must(endpoint("chat", "other"));
   EXPECT_EQ(door().domains.at("api.example.org").endpoint, "") << "the name alone gives nothing";
   w.must(domain("api.example.org", "small"));
   EXPECT_EQ(door().domains.at("api.example.org").endpoint, "small");
   w.must(DeleteEndpoint{"small"});
   w.must(domain("api.example.org", ""));
-  EXPECT_TRUE(door().domains.empty());
+  EXPECT_FALSE(door().domains.contains("api.example.org"));
+}
+
+// Its clients still call it, with their prompts and cookies.
+TEST_F(FrontDoorRules, ANameOfADeletedEndpointIsHeldForItsProject) {
+  const ProjectId other = state().project_by_name("other")->id;
+  const auto objects = objects_of(state(), QuotaScope::project, other.value, w.now);
+  w.must(route("llama", {{"evil"}}));
+  w.must(DeleteEndpoint{"evil"});
+  EXPECT_EQ(objects_of(state(), QuotaScope::project, other.value, w.now), objects - 1);
+  EXPECT_TRUE(served_front_door(state()).domains.empty());
+  for (const char* name : {"evil", "EVIL", "llama"}) {
+    refused(endpoint(name), Code::conflict, "is held for that project");
+    refused(route(name, {{"chat"}}), Code::conflict, "is held for that project");
+  }
+  w.must(endpoint("evil", "other"));
+  w.must(DeleteEndpoint{"evil"});
+  w.now = w.now + (name_held_for - seconds(1));
+  refused(endpoint("evil"), Code::conflict, "is held for that project");
+  w.now = w.now + (seconds(1));
+  w.must(endpoint("evil"));
+}
+
+TEST_F(FrontDoorRules, AHeldNameCanBeFreed) {
+  w.must(route("llama", {{"chat"}}));
+  w.must(route("llama", {}));
+  refused(route("llama", {{"evil"}}), Code::conflict, "is held for that project");
+  w.must(domain(held_name("llama"), ""));
+  w.must(route("llama", {{"evil"}}));
+  refused(domain(held_name("x"), "chat"), Code::invalid, "not a valid domain name");
+}
+
+TEST_F(FrontDoorRules, AProjectHoldsABoundedNumberOfNames) {
+  for (std::size_t i = 0; i < held_names_max + 2; ++i) {
+    w.must(route("m" + std::to_string(i), {{"evil"}}));
+    w.must(route("m" + std::to_string(i), {}));
+    w.now = w.now + (seconds(1));
+  }
+  EXPECT_EQ(door().domains.size(), held_names_max);
+  w.must(route("m1", {{"chat"}}));
+  refused(route("m2", {{"chat"}}), Code::conflict, "is held for that project");
 }
 
 TEST_F(FrontDoorRules, OnlyAdminsGiveProjectsHostNames) {

@@ -23,7 +23,8 @@ TEST(Proxy, SetsClientHeadersAndDropsTheClientsOwn) {
   rig.table(1, open);
   const auto answer = rig.exchange(
       "GET /f/app/headers HTTP/1.1\r\nHost: localhost\r\nX-Forwarded-For: 6.6.6.6\r\nX-Custom: "
-      "yes\r\nConnection: X-Secret\r\nX-Secret: 1\r\nTE: trailers\r\n\r\n");
+      "yes\r\nX-Real-IP: 6.6.6.6\r\nTrue-Client-Ip: 6.6.6.6\r\nX_Forwarded_For: 6.6.6.6\r\n"
+      "Connection: X-Secret\r\nX-Secret: 1\r\nTE: trailers\r\n\r\n");
   EXPECT_NE(answer.find("X-Forwarded-For: 127.0.0.1"), std::string::npos);
   EXPECT_EQ(answer.find("6.6.6.6"), std::string::npos);
   EXPECT_NE(answer.find("X-Forwarded-Prefix: /f/app"), std::string::npos);

@@ -96,6 +96,11 @@ const std::vector<std::pair<const char*, std::string>>& smuggling_corpus() {
       {"Host twice", "GET / HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n"},
       {"Host with a path", "GET / HTTP/1.1\r\nHost: x/y\r\n\r\n"},
       {"Host with a list", "GET / HTTP/1.1\r\nHost: x, y\r\n\r\n"},
+      {"Host with a name in brackets", "GET / HTTP/1.1\r\nHost: [x.example]\r\n\r\n"},
+      {"Host with an open bracket", "GET / HTTP/1.1\r\nHost: [::1\r\n\r\n"},
+      {"Host with more after brackets", "GET / HTTP/1.1\r\nHost: [::1]x\r\n\r\n"},
+      {"Host with a word as port", "GET / HTTP/1.1\r\nHost: x.example:y\r\n\r\n"},
+      {"Host with a word as port of an address", "GET / HTTP/1.1\r\nHost: [::1]:y\r\n\r\n"},
       {"two spaces in the request line", "GET  / HTTP/1.1\r\nHost: x\r\n\r\n"},
       {"tab in the request line", "GET\t/ HTTP/1.1\r\nHost: x\r\n\r\n"},
       {"space in the target", "GET /a b HTTP/1.1\r\nHost: x\r\n\r\n"},
@@ -131,6 +136,17 @@ TEST(RequestSmuggling, EveryKnownTrickIsRefusedWith400AndTheConnectionClosed) {
     EXPECT_NE(c.received.find("application/problem+json"), std::string::npos) << name;
   }
   EXPECT_TRUE(handled.empty()) << handled.front();
+}
+
+TEST(RequestSmuggling, HostsInEveryRightFormAreServed) {
+  ServerFixture f([](std::shared_ptr<Exchange> x) { x->respond({}); });
+  for (const char* host :
+       {"x", "x.example:80", "x.example:", "127.0.0.1:7071", "[::1]", "[::1]:80"}) {
+    RawClient c(f);
+    c.send(std::string("GET / HTTP/1.1\r\nConnection: close\r\nHost: ") + host + "\r\n\r\n");
+    ASSERT_TRUE(f.run_until([&] { return c.pull(); })) << host;
+    EXPECT_TRUE(c.received.starts_with("HTTP/1.1 200 ")) << host << ": " << c.received;
+  }
 }
 
 TEST(RequestSmuggling, UnknownVersionsAndMethodsHaveTheirOwnStatus) {

@@ -83,20 +83,43 @@ Status check_targets(const ModelRoute& route) {
 constexpr std::size_t part_of_project = 8;
 
 template <class Map>
-Status check_count(const Map& all, std::size_t max, ProjectId project, std::string_view what) {
-  if (all.size() >= max)
-    return fail(Code::exhausted,
-                fmt::format("{} {} exist already, which is the limit", all.size(), what));
-  const auto of_project = std::count_if(
-      all.begin(), all.end(), [&](const auto& each) { return each.second.project == project; });
-  if (static_cast<std::size_t>(of_project) >= max / part_of_project)
+Status check_count(const Map& map, std::size_t max, ProjectId project, std::string_view what) {
+  std::size_t all = 0, of_project = 0;
+  for (const auto& [name, each] : map) {
+    if constexpr (std::is_same_v<typename Map::mapped_type, Domain>)
+      if (is_held(each))
+        continue;
+    ++all;
+    of_project += each.project == project;
+  }
+  if (all >= max)
+    return fail(Code::exhausted, fmt::format("{} {} exist already, which is the limit", all, what));
+  if (of_project >= max / part_of_project)
     return fail(Code::exhausted,
                 fmt::format("the project already has {} {}, which is the limit", of_project, what));
   return {};
 }
 
+// Clients send requests to a name for a while after it is gone, with what they want to keep secret.
+Status check_not_held(const State& state,
+                      const std::string& name,
+                      ProjectId project,
+                      WallTime now) {
+  const auto found = state.front_door.domains.find(held_name(name));
+  if (found == state.front_door.domains.end() || !is_held(found->second) ||
+      found->second.project == project || !state.projects.contains(found->second.project) ||
+      found->second.made_at + name_held_for <= now)
+    return {};
+  return fail(
+      Code::conflict,
+      fmt::format("\"{}\" was the name of an endpoint or a model of another project until "
+                  "{}, and is held for that project for {} days",
+                  name, format_utc(found->second.made_at), name_held_days),
+      fmt::format("choose another name, or ask an admin to free it: billow model rm {}", name));
+}
+
 // Clients of an endpoint name it as their model, so no other project may lead that name elsewhere.
-Status check_model_is_free(const State& state, const ModelRoute& route) {
+Status check_model_is_free(const State& state, const ModelRoute& route, WallTime now) {
   const std::string name = lower(route.name);
   for (const auto& [other, endpoint] : state.endpoints)
     if (endpoint.project != route.project && lower(other) == name)
@@ -108,7 +131,7 @@ Status check_model_is_free(const State& state, const ModelRoute& route) {
       return fail(Code::conflict,
                   fmt::format("\"{}\" is the name of another project's model", other),
                   "choose a name that differs in more than case");
-  return {};
+  return check_not_held(state, route.name, route.project, now);
 }
 
 bool may_add_domains(const State& state, UserId user) {
@@ -168,7 +191,43 @@ Error only_admins_add(const Domain& domain) {
           fmt::format("ask one to run: billow domain add {} {}", domain.name, domain.endpoint)};
 }
 
-Status check_endpoint_name(const State& state, const std::string& name, ProjectId project) {
+std::string held_name(std::string_view name) {
+  return domain_name("name:" + std::string(name));
+}
+
+bool is_held(const Domain& domain) {
+  return domain.name.starts_with("name:");
+}
+
+void hold_names(const State& state,
+                const HeldNames& held,
+                WallTime now,
+                std::vector<EventBody>& events) {
+  std::vector<const Domain*> before;
+  for (const auto& [key, domain] : state.front_door.domains)
+    if (is_held(domain) && domain.project == held.project)
+      before.push_back(&domain);
+  std::ranges::sort(before, {}, &Domain::made_at);
+  std::size_t left = before.size() + held.names.size();
+  for (const Domain* each : before)
+    if (left > held_names_max || each->made_at + name_held_for <= now) {
+      events.push_back(DomainSet{*each, true});
+      --left;
+    }
+  for (const std::string& name : held.names) {
+    Domain kept;
+    kept.name = held_name(name);
+    kept.project = held.project;
+    kept.user = held.user;
+    kept.made_at = now;
+    events.push_back(DomainSet{std::move(kept), false});
+  }
+}
+
+Status check_endpoint_name(const State& state,
+                           const std::string& name,
+                           ProjectId project,
+                           WallTime now) {
   const std::string plain = lower(name);
   for (const auto& [other, endpoint] : state.endpoints)
     if (lower(other) == plain)
@@ -186,7 +245,7 @@ Status check_endpoint_name(const State& state, const std::string& name, ProjectI
                   fmt::format("choose another name, or ask an admin to remove that model: billow "
                               "model rm {}",
                               other));
-  return {};
+  return check_not_held(state, name, project, now);
 }
 
 Decision Decider::operator()(const SetModelRoute& c) {
@@ -196,7 +255,10 @@ Decision Decider::operator()(const SetModelRoute& c) {
     if (found == models.end())
       return fail(Code::not_found, fmt::format("there is no model route \"{}\"", c.route.name),
                   "see `billow model list`");
-    return Events{ModelRouteSet{found->second, true}};
+    Events events{ModelRouteSet{found->second, true}};
+    const ModelRoute& gone = found->second;
+    hold_names(state, {gone.project, gone.user, {gone.name}}, context.now, events);
+    return events;
   }
   BILLOW_TRY_VOID(check_model_name(c.route.name));
   BILLOW_TRY_VOID(check_targets(c.route));
@@ -207,7 +269,7 @@ Decision Decider::operator()(const SetModelRoute& c) {
     BILLOW_TRY_VOID(endpoint_named(fallback));
   route.project = state.endpoints.at(route.to.front().endpoint).project;
   route.made_at = context.now;
-  BILLOW_TRY_VOID(check_model_is_free(state, route));
+  BILLOW_TRY_VOID(check_model_is_free(state, route, context.now));
   if (found != models.end()) {
     route.user = found->second.user;
     route.made_at = found->second.made_at;
@@ -300,6 +362,7 @@ FrontDoorImage image_of(const FrontDoor& door) {
 
 FrontDoorImage served_front_door(const State& state) {
   FrontDoorImage out = image_of(state.front_door);
+  std::erase_if(out.domains, is_held);
   std::erase_if(out.models, [&](const ModelRoute& route) {
     const auto named = state.endpoints.find(route.name);
     return named != state.endpoints.end() && named->second.project != route.project;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/control/state.h"
+#include "core/model/event.h"
 
 namespace billow::control {
 
@@ -31,6 +32,28 @@ Status check_not_of_gateways(const std::string& domain, const GatewayNames& gate
 // What somebody is told who may not give a project a host name.
 Error only_admins_add(const Domain& domain);
 // Whether a new endpoint of this project may have this name.
-Status check_endpoint_name(const State& state, const std::string& name, ProjectId project);
+Status check_endpoint_name(const State& state,
+                           const std::string& name,
+                           ProjectId project,
+                           WallTime now);
+
+// The name of a deleted endpoint or model route is held for its project, because clients still send
+// requests to it. It is a row of the domains, without a target, by a name that no host can have:
+// so the journal has one kind of event for names that are kept. Gateways are not sent it.
+inline constexpr int name_held_days = 30;
+inline constexpr Duration name_held_for = hours(24) * name_held_days;
+inline constexpr std::size_t held_names_max = 512;  // for a project; the oldest are freed
+std::string held_name(std::string_view name);       // its key among the domains
+bool is_held(const Domain& domain);
+// The events that hold these names for a project from now on, and free what it holds no longer.
+struct HeldNames {
+  ProjectId project;
+  UserId user;
+  std::vector<std::string> names;
+};
+void hold_names(const State& state,
+                const HeldNames& held,
+                WallTime now,
+                std::vector<EventBody>& events);
 
 }  // namespace billow::control
