@@ -74,21 +74,6 @@ TEST(Pools, ExplainNamesIdleMachinesThatHoldGpusWhileAnotherIsOrdered) {
       << notes[0];
 }
 
-TEST(Pools, ExplainTellsWhyAMachineThatCameDoesNotRunItsJob) {
-  PoolWorld w;
-  w.must(AddPool{w.pool("fast")});
-  const JobId job = w.submit(1);
-  w.must(PlanPools{});
-  Machine without_gpus = w.machines()[0];
-  without_gpus.gpus = 0;
-  w.arrives(without_gpus);
-  w.must(PlanPools{});
-  ASSERT_EQ(w.machines().size(), 1u) << "another would not help either";
-  const auto notes = pool_notes(w.state(), *w.state().find_job(job), w.now);
-  ASSERT_EQ(notes.size(), 1u);
-  EXPECT_EQ(notes[0], "Pool fast: fast-1 came and cannot run it: its agent found 0 of 1 GPU.");
-}
-
 TEST(Pools, AMachineThatIsSizedHasTheCpusAndTheMemoryOfItsJobs) {
   PoolWorld w;
   w.must(AddPool{w.pool("fast")});

@@ -437,5 +437,20 @@ TEST(Bills, SpotTurnsIntoOnDemandWhenTimeGetsShort) {
   EXPECT_EQ(w.asked(), "us-1a") << "a reclaim would be too late now";
 }
 
+TEST(Renting, ExplainTellsWhyAMachineThatCameDoesNotRunItsJob) {
+  PoolWorld w;
+  w.must(AddPool{w.pool("fast")});
+  const JobId job = w.submit(1);
+  w.must(PlanPools{});
+  Machine without_gpus = w.machines()[0];
+  without_gpus.gpus = 0;
+  w.arrives(without_gpus);
+  w.must(PlanPools{});
+  ASSERT_EQ(w.machines().size(), 1u) << "another would not help either";
+  const auto notes = pool_notes(w.state(), *w.state().find_job(job), w.now);
+  ASSERT_EQ(notes.size(), 1u);
+  EXPECT_EQ(notes[0], "Pool fast: fast-1 came and cannot run it: its agent found 0 of 1 GPU.");
+}
+
 }  // namespace
 }  // namespace billow::control::renting_tests
