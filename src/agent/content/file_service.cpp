@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -40,21 +39,6 @@ constexpr int accepted_per_turn_max = 16;  // the rest waits in the queue of the
 constexpr std::size_t fetches_at_once = 3;
 constexpr const char* owner_file = ".owner";
 constexpr const char* spare_place = "spare";
-
-// This thread has the rights of this user on files, and so on the sockets that it makes: they
-// belong to that user.
-class FileRights {
- public:
-  explicit FileRights(unsigned uid) : uid_(uid) { ::syscall(SYS_setfsuid, uid); }
-  FileRights(const FileRights&) = delete;
-  FileRights& operator=(const FileRights&) = delete;
-  ~FileRights() { ::syscall(SYS_setfsuid, ::geteuid()); }
-  // The call never fails; it returns the previous user.
-  bool taken() const { return static_cast<unsigned>(::syscall(SYS_setfsuid, -1)) == uid_; }
-
- private:
-  unsigned uid_;
-};
 
 std::string brought_file(const std::string& work_dir, TaskId task) {
   return work_path(work_dir, task) + ".inputs";
