@@ -227,7 +227,7 @@ print("sent", flush=True)
 BEGINS = """
 import json, socket, time
 begun, carried = time.monotonic(), 0
-for _ in range(1500):
+for _ in range(4000):
     try:
         with socket.create_connection(("198.51.100.10", 80), 5) as s:
             carried += s.recv(64) != b""

@@ -91,6 +91,8 @@ Call that_breaks(const CallRule& rule, int number) {
       call.arguments[test.argument] = test.value;
     else if (test.kind == ArgumentTest::above)
       call.arguments[test.argument] = (test.value | 1) + 1;
+    else if (test.kind == ArgumentTest::differs && call.arguments[test.argument] == test.value)
+      call.arguments[test.argument] = test.value + 1;
   return call;
 }
 
