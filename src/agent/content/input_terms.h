@@ -3,9 +3,6 @@
 // not decide where the agent connects to, or what it sends there.
 #pragma once
 
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <string>
 #include <vector>
 
@@ -36,21 +33,6 @@ InputTerms input_terms(const wire::agent_v1::Start& start);
 InputTerms input_terms_in(const std::string& meta);
 // Whether these are the credentials of the order.
 bool are_submitted_keys(const InputTerms& terms, const s3::Access& offered);
-
-// This thread has the rights of this user on files, and so on the sockets that it makes: they
-// belong to that user.
-class FileRights {
- public:
-  explicit FileRights(unsigned uid) : uid_(uid) { ::syscall(SYS_setfsuid, uid); }
-  FileRights(const FileRights&) = delete;
-  FileRights& operator=(const FileRights&) = delete;
-  ~FileRights() { ::syscall(SYS_setfsuid, ::geteuid()); }
-  // The call never fails; it returns the previous user.
-  bool taken() const { return static_cast<unsigned>(::syscall(SYS_setfsuid, -1)) == uid_; }
-
- private:
-  unsigned uid_;
-};
 
 // Which inputs a task has got. When it has all of them its command starts, and nothing more is
 // fetched for it. Kept in a file, so that a restarted agent knows it too.
