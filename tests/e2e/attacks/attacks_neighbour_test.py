@@ -90,6 +90,12 @@ def race(target):
 def hard_link():
     os.link(cwd + "/private/secret", "linked")
     return read("linked")
+def find_mark():
+    # A job with a view of its own has mount points there, for its own directories.
+    if "mark" not in os.listdir(work):
+        raise FileNotFoundError(errno.ENOENT, "not there")
+    return "the mark"
+
 def find_cache():
     # A job may see the directory with its own project's cache in it.
     if os.path.basename(v["cache"]) not in os.listdir(os.path.dirname(v["cache"])):
@@ -139,7 +145,7 @@ tries = {
     "remove its queue": lambda: ok(libc.msgctl(v["queue"], 0, None)),
     "its semaphore": lambda: ok(libc.semctl(v["lock"], 0, 16, 1)),
     "its door for files": lambda: door(v["files"]),
-    "the agent's place": lambda: os.listdir(work),
+    "the agent's place": find_mark,
     # A cache's name is a secret of its project: who knows it may use it.
     "its cache": find_cache,
     "a door into its cache": lambda: os.listdir(f"/proc/{pid}/cwd" + v["cache"]),
@@ -200,9 +206,24 @@ class Neighbours:
         rig.wait_for(self.job, "running")
         poll(lambda: "{" in self.said(), "the victim's words")
         self.victim = json.loads(self.said().strip().splitlines()[-1])
-        # Its own number of the process is what others see too, unless it has its own.
-        place = [p for p in os.listdir("/var/tmp") if p.startswith("billow-")]
-        self.place = os.path.join("/var/tmp", place[0]) if place else "/nonexistent"
+        self.place = self.agents_place()
+        self.write_mark()
+
+    def write_mark(self):
+        with open(os.path.join(self.place, "mark"), "w", encoding="ascii"):
+            pass
+
+    def agents_place(self):
+        """Where the agent keeps the directories of jobs; agents of other tests have their own."""
+        held = f"/proc/{self.rig.agent_pid()}/fd"
+        for each in os.listdir(held):
+            try:
+                path = os.readlink(os.path.join(held, each)).split("/")
+            except OSError:
+                continue  # closed meanwhile
+            if path[:3] == ["", "var", "tmp"] and path[3].startswith("billow-"):
+                return "/".join(path[:4])
+        raise AssertionError("the agent has no directory below /var/tmp")
 
     def write(self, user, name, text):
         path = os.path.join(self.dirs[user], name)
