@@ -151,6 +151,7 @@ TEST(WebSocket, APeerThatAnswersNoPingIsCut) {
       "dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n");
   ASSERT_TRUE(f.run_until([&] { return closed.has_value(); }));
   EXPECT_EQ(closed->code, 1006);
+  held.reset();  // a socket must not outlive its loop
 }
 
 TEST(WebSocket, BrokenFramesAreRefused) {
@@ -249,6 +250,7 @@ TEST(WebSocket, APausedReaderHoldsMessagesBackAndLosesNone) {
   EXPECT_EQ(got, 3);
   ws->resume();
   EXPECT_TRUE(f.run_until([&] { return got == 100; }));
+  server_side.reset();  // a socket must not outlive its loop
 }
 
 TEST(WebSocket, TheServersEndClosesItsSockets) {
