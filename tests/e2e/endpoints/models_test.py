@@ -255,7 +255,7 @@ class Routes(Models):
     def test_wrong_routes(self):
         for words in (["--to", "nosuch"], [], ["--to", "llama=0"], ["--to", "llama=x"]):
             self.assertNotEqual(self.rig.cli("model", "set", "gpt", *words).code, 0, words)
-        self.assertNotEqual(self.rig.cli("model", "rm", "gpt").code, 0)
+        self.assertNotEqual(self.rig.cli("model", "rm", "never-there").code, 0)
         self.assertEqual(self.rig.json("model", "list")["models"], [])
         self.rig.ok("model", "set", "gpt", "--to", "llama")
         kinds = [
