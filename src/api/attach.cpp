@@ -99,6 +99,7 @@ struct Attachment : std::enable_shared_from_this<Attachment> {
   // The job has no event for what a starting task waits for or what a pool does for it, so both
   // are polled.
   void look_what_it_waits_for() {
+    show_in_window();  // if the terminal could not be told before
     const Job* live = call->host.state().find_job(job);
     std::string text;
     if (live && !done)
@@ -412,8 +413,9 @@ struct Attachment : std::enable_shared_from_this<Attachment> {
       fit(call->windows->set(at, this, *window));
   }
   void fit(std::optional<TerminalWindows::Size> terminal) {
-    if (terminal)
-      call->host.send(node, wire::agent_v1::Resize{at, terminal->rows, terminal->cols});
+    if (terminal &&
+        !call->host.send(node, wire::agent_v1::Resize{at, terminal->rows, terminal->cols}, {}))
+      call->windows->missed(at);  // its node is away, as all are when a head has just started
   }
 };
 

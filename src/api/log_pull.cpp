@@ -146,6 +146,11 @@ std::optional<TerminalWindows::Size> TerminalWindows::remove(TaskId terminal, co
   return fit(at);
 }
 
+void TerminalWindows::missed(TaskId terminal) {
+  if (const auto at = terminals_.find(terminal); at != terminals_.end())
+    at->second.size = {};
+}
+
 std::optional<TerminalWindows::Size> TerminalWindows::fit(
     std::map<TaskId, Terminal>::iterator terminal) {
   Terminal& t = terminal->second;

@@ -88,6 +88,7 @@ class TerminalWindows {
   // The new size of the terminal; none: it stays as it is.
   std::optional<Size> set(TaskId terminal, const void* window, Size size);
   std::optional<Size> remove(TaskId terminal, const void* window);
+  void missed(TaskId terminal);  // the terminal was not told: its size is new for the next `set`
 
  private:
   struct Terminal {

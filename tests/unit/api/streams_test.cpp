@@ -20,6 +20,9 @@ TEST(TerminalWindows, ATerminalIsAsLargeAsItsSmallestWindow) {
   EXPECT_EQ(windows.remove(terminal, &two), std::nullopt);
   EXPECT_EQ(windows.remove(terminal, &one), std::nullopt);  // nobody looks: it stays as it is
   EXPECT_EQ(windows.set(terminal, &one, {24, 90}), (Size{24, 90}));
+  EXPECT_EQ(windows.set(terminal, &one, {24, 90}), std::nullopt);
+  windows.missed(terminal);
+  EXPECT_EQ(windows.set(terminal, &one, {24, 90}), (Size{24, 90})) << "it is told again";
 }
 
 LeaseRow lease(std::uint64_t task, std::int64_t from, std::int64_t to) {
