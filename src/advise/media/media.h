@@ -1,7 +1,6 @@
-// Models that are not language models: image generation and speech recognition. They have no
-// tokens between which to wait, so there is no model of their steps: what is known are published
-// rates of whole cards (data/media.txt, each with its source), and how they scale with a card's
-// datasheet.
+// Models that are not language models: image generation and speech recognition. Their speed is not
+// computed step by step, as for language models, but taken from published rates of whole cards
+// (data/media.txt, each with its source) and scaled by a card's datasheet.
 //
 // Invariants: a card with a published rate gets it; another gets one scaled by its tensor rate and
 // bandwidth, with the interval that leaving each published card out shows; a model without
