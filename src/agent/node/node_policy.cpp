@@ -126,6 +126,18 @@ Status add_image_rules(const std::vector<std::string>& words, ImageRules& rules)
   return {};
 }
 
+// "disk" and a size, "half" (of what is free) or "none".
+Result<std::optional<std::int64_t>> disk_rule(const std::vector<std::string>& words) {
+  if (words.size() == 2 && words[1] == "half")
+    return std::optional<std::int64_t>();
+  if (words.size() == 2 && words[1] == "none")
+    return std::optional<std::int64_t>(0);
+  const auto bytes = words.size() == 2 ? parse_bytes(words[1]) : fail(Code::invalid, "");
+  if (!bytes || *bytes == 0 || *bytes > std::uint64_t{INT64_MAX})
+    return fail(Code::invalid, "disk is a size like 200GB, half or none");
+  return std::optional(static_cast<std::int64_t>(*bytes));
+}
+
 // A file that nobody but root and this process's user can write.
 Result<std::string> read_owned(const std::string& file, const std::string& what) {
   const Fd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
@@ -153,9 +165,11 @@ Result<NodePolicy> parse_node_policy(std::string_view text) {
     if (words.empty())
       continue;
     const auto bad = [&](const std::string& why) {
-      return fail(Code::invalid, fmt::format("line {}: {}", number, why),
-                  "each line is: allow ACCOUNT…, deny ACCOUNT…, root USER…|none, isolation "
-                  "strict|plain, tmp private|shared or images PATTERN…|none|pinned|signed FILE…");
+      return fail(
+          Code::invalid, fmt::format("line {}: {}", number, why),
+          "each line is: allow ACCOUNT…, deny ACCOUNT…, root USER…|none, isolation "
+          "strict|plain, tmp private|shared, disk SIZE|half|none or images PATTERN…|none|pinned|"
+          "signed FILE…");
     };
     if (words.size() < 2)
       return bad(fmt::format("\"{}\" names nobody", words[0]));
@@ -169,6 +183,13 @@ Result<NodePolicy> parse_node_policy(std::string_view text) {
       if (words.size() != 2 || (words[1] != "private" && words[1] != "shared"))
         return bad("tmp is private or shared");
       policy.private_tmp = words[1] == "private";
+      continue;
+    }
+    if (words[0] == "disk") {
+      const auto bytes = disk_rule(words);
+      if (!bytes)
+        return bad(bytes.error().message);
+      policy.disk_bytes = *bytes;
       continue;
     }
     if (words[0] == "images") {
@@ -215,6 +236,10 @@ Result<NodePolicy> load_node_policy(const std::string& path) {
     return fail(Code::invalid, fmt::format("the keys of the node's policy {} exceed {} bytes", file,
                                            policy_bytes_max));
   return policy;
+}
+
+Result<std::optional<std::int64_t>> disk_of_policy(const std::string& path) {
+  return BILLOW_TRY(load_node_policy(path)).disk_bytes;
 }
 
 Status check_policy(const NodePolicy& policy, const std::string& owner, const UserRecord& account) {

@@ -271,6 +271,7 @@ Status NodeAgent::open_tasks() {
                        .private_tmp = [file = options_.policy_file]() -> Result<bool> {
                          return BILLOW_TRY(load_node_policy(file)).private_tmp;
                        },
+                       .disk_bytes = [file = options_.policy_file] { return disk_of_policy(file); },
                        .pull_patience = options_.pull_patience,
                        .allow_metadata = options_.allow_metadata,
                        .allow_namespaces = options_.allow_namespaces,

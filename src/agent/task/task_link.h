@@ -24,6 +24,7 @@ struct TaskMeta {
   bool bare = false;
   std::uint16_t port = 0;
   InputTerms inputs;
+  DiskLimit disk;
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("fenced", s.fenced);
@@ -32,6 +33,7 @@ struct TaskMeta {
     v("bare", s.bare);
     v("port", s.port);
     v("inputs", s.inputs);
+    v("disk", s.disk);
   }
 };
 

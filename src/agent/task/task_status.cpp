@@ -28,6 +28,7 @@ ExitKind by_stop_reason(std::uint32_t reason) {
       return ExitKind::exec_failed;  // it never started to serve
     case StopReason::request:
     case StopReason::greedy:
+    case StopReason::disk:
     case StopReason::disowned:
       return ExitKind::stopped;
   }
@@ -96,6 +97,8 @@ TaskStatus status_of(TaskId task, const sv::ExitRecord& r) {
     status.exit.message = "it was idle while no head was reachable";
   if (static_cast<StopReason>(r.stop_reason) == StopReason::greedy)
     status.exit.message = "it held more GPU memory than its slice, allocated past the limit";
+  if (static_cast<StopReason>(r.stop_reason) == StopReason::disk)
+    status.exit.message = "its files took more of the node's disk than its limit";
   if (static_cast<StopReason>(r.stop_reason) == StopReason::port_taken) {
     status.exit.port_taken = true;
     status.exit.message = "another process uses its port";

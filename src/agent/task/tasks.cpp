@@ -119,6 +119,13 @@ Tasks::Tasks(net::Loop& loop,
                        [this](TaskId task) {
                          return FetchPlace::create(cgroups_, task,
                                                    network_guard_ ? &*network_guard_ : nullptr);
+                       }}),
+      disk_guard_(loop,
+                  {},
+                  {.processes = [this](TaskId task) { return processes_of(task); },
+                   .stop =
+                       [this](TaskId task, const std::string& why) {
+                         exceeds_disk(task, why);
                        }}) {
   if (!options_.allow_metadata) {
     if (auto guard = NetworkGuard::create())
@@ -264,6 +271,7 @@ void Tasks::ended(TaskId task, const supervise::ExitRecord& record) {
       found ? wire::from_json_text<TaskMeta>(found->meta) : Result<TaskMeta>(TaskMeta{});
   TaskStatus status = status_of(task, record);
   tell_port_taken(status);
+  tell_disk_exceeded(status);
   status.usage.meter.egress_bytes = all_sent(task, group.v2);
   if (meta && meta->bare && callbacks_.look_over) {
     // It had the whole node and no sandbox: its leftovers are killed and the node is checked before

@@ -27,6 +27,7 @@
 #include "agent/reach/port_watch.h"
 #include "agent/reach/ssh_server.h"
 #include "agent/task/checkpointer.h"
+#include "agent/task/disk_guard.h"
 #include "agent/task/launcher.h"
 #include "agent/task/log_reader.h"
 #include "agent/task/suspender.h"
@@ -64,6 +65,8 @@ class Tasks {
     std::uint64_t image_bytes_max = 0;                  // container images, for each user
     std::function<Result<std::string>()> image_signer;  // as in Containers
     std::function<Result<bool>()> private_tmp;          // for plain jobs of others; may be missing
+    // For jobs that do not say how much disk they need, as NodePolicy::disk_bytes; may be missing.
+    std::function<Result<std::optional<std::int64_t>>()> disk_bytes;
     Duration pull_patience = limits::container_quiet_max;
     bool allow_metadata = false;    // jobs may use the cloud's metadata service
     bool allow_namespaces = false;  // jobs may create user namespaces and mount in them
@@ -184,6 +187,9 @@ class Tasks {
                             const Granted& granted,
                             Environment& env);
   void limit(Starting& starting);
+  Result<DiskLimit> disk_limit(const Starting& starting) const;  // tasks_disk.cpp
+  void exceeds_disk(TaskId task, const std::string& why);
+  void tell_disk_exceeded(TaskStatus& status);
   std::int64_t fair_memory(const wire::agent_v1::Start& start) const;
   void begin(const effect::StartTask& e, const Containers::Prepared* prepared);
   void end_unstarted(TaskId task, ExitStatus exit);
@@ -280,6 +286,7 @@ class Tasks {
   // Bytes sent through tunnels, which the task's own counter does not see.
   std::unordered_map<TaskId, Carried> tunnelled_;
   std::unordered_set<TaskId> born_here_;  // started by this agent
+  DiskGuard disk_guard_;
 };
 
 }  // namespace billow::agent

@@ -53,6 +53,7 @@ void Tasks::lost(TaskId task) {
   TaskStatus status = lost_status(task, system_clock().wall(), "its supervisor died");
   status.usage.meter.egress_bytes = all_sent(task, group.v2);
   ports_.remove(task);
+  disk_guard_.ended(task);
   (void)cgroups_.remove(group);
   remove_groups(cgroups_.find_uplink(task));
   if (!options_.sim_state_dir.empty())
@@ -87,6 +88,7 @@ void Tasks::adopt(TaskId task, SupervisorLink supervisor) {
     if (const auto meta = wire::from_json_text<TaskMeta>(found->meta)) {
       l->gpus = meta->gpus;
       watch_port(task, meta->port);
+      disk_guard_.watch(task, meta->disk);
     }
   l->link.subscribe(supervise::Subscription::notify);
   l->link.request_status();

@@ -488,8 +488,11 @@ void Tasks::begin(const effect::StartTask& e, const Containers::Prepared* prepar
   if (const Status specified = specify(starting, e.ends_at); !specified)
     return could_not(specified.error());
   const TaskCgroup& group = starting.group;
-  const TaskMeta meta{e.start.fenced, e.paid_until, e.start.gpus,
-                      e.start.bare,   e.start.port, input_terms(e.start)};
+  const auto disk = disk_limit(starting);
+  if (!disk)
+    return could_not(disk.error());
+  const TaskMeta meta{e.start.fenced, e.paid_until,         e.start.gpus, e.start.bare,
+                      e.start.port,   input_terms(e.start), *disk};
   auto made = dirs_.create(id, starting.spec, wire::to_json_text(meta));
   if (!made) {
     if (made.error().code != Code::conflict) {
@@ -528,6 +531,7 @@ void Tasks::begin(const effect::StartTask& e, const Containers::Prepared* prepar
   l->uid = starting.user.identity.uid;
   l->gpus = e.start.gpus;
   watch_port(id, e.start.port);
+  disk_guard_.watch(id, *disk);
 }
 
 void Tasks::perform(const effect::RecordEnd& e) {

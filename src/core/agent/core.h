@@ -59,7 +59,8 @@ enum class StopReason : std::uint32_t {
   disowned = 3,
   idle = 4,
   greedy = 5,
-  port_taken = 6
+  port_taken = 6,
+  disk = 7
 };
 
 // What must survive a restart of the agent, beside the task directories.

@@ -319,6 +319,7 @@ Start start_message(const State& state, const Task& task) {
   const Resources& resources = resources_of(spec, task.rank);
   start.cpu_milli = resources.cpu_milli;
   start.mem_mib = resources.mem_mib;
+  start.disk_mib = resources.disk_mib;
   start.fenced = spec.rerun_if_lost;
   const bool slice =
       !task.gpus.empty() && !task.gpus.front().share.whole() && resources.mig_profile.empty();

@@ -276,7 +276,8 @@ struct Start : TaskOptions {
   std::vector<GivenSecret> secrets;
   bool bare = false;  // has the node to itself: no sandbox, no shim, no limits; the node is looked
                       // over afterwards
-  std::uint16_t port = 0;  // of a replica: the agent says who has it
+  std::uint16_t port = 0;     // of a replica: the agent says who has it
+  std::int64_t disk_mib = 0;  // of the node's disk; 0: as the node's policy says
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("epoch", s.epoch);
@@ -301,6 +302,7 @@ struct Start : TaskOptions {
     v("environment_path", s.environment_path);
     v("volumes", s.volumes);
     v("secrets", s.secrets);
+    v("disk_mib", s.disk_mib);
   }
 };
 struct Stop {

@@ -60,6 +60,15 @@ TEST(NodePolicy, CanAskForStrictIsolation) {
     EXPECT_FALSE(parse_node_policy(bad)) << bad;
 }
 
+TEST(NodePolicy, SaysHowMuchDiskJobsGet) {
+  EXPECT_FALSE(parse_node_policy("")->disk_bytes) << "half of what is free";
+  EXPECT_EQ(parse_node_policy("disk 3GiB")->disk_bytes, 3ll << 30);
+  EXPECT_EQ(parse_node_policy("disk none")->disk_bytes, 0);
+  EXPECT_FALSE(parse_node_policy("disk none\ndisk half")->disk_bytes);
+  for (const char* bad : {"disk", "disk much", "disk 0", "disk 1GB 2GB", "disk -1GB"})
+    EXPECT_FALSE(parse_node_policy(bad)) << bad;
+}
+
 TEST(NodePolicy, CanGiveJobsAPrivateTmp) {
   EXPECT_FALSE(NodePolicy{}.private_tmp);
   EXPECT_TRUE(parse_node_policy("tmp private")->private_tmp);

@@ -1,0 +1,90 @@
+// What a task's files take on the disk, and the end of a task that takes too much.
+#include "agent/observe/disk_use.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include "agent/task/disk_guard.h"
+#include "agent/task/tasks.h"
+#include "rig.h"
+
+namespace billow::agent {
+namespace {
+
+constexpr std::int64_t mib = 1 << 20;
+
+void fill(const std::string& path, std::int64_t bytes) {
+  ASSERT_TRUE(write_file_atomic(path, std::string(static_cast<std::size_t>(bytes), 'x'), 0600));
+}
+
+TEST(DiskUse, CountsEachFileOnceAndFollowsNoLink) {
+  Rig rig;
+  const std::string top = rig.root() + "/top", other = rig.root() + "/other";
+  ASSERT_TRUE(make_directories(top + "/a/b", 0755));
+  ASSERT_TRUE(make_directories(other, 0755));
+  fill(top + "/a/b/file", 4 * mib);
+  fill(other + "/large", 32 * mib);
+  ASSERT_EQ(::link((top + "/a/b/file").c_str(), (top + "/a/again").c_str()), 0);
+  ASSERT_EQ(::symlink(other.c_str(), (top + "/elsewhere").c_str()), 0);
+  const DiskUse use = disk_use({top, rig.root() + "/missing"}, {});
+  EXPECT_GE(use.bytes, 4 * mib);
+  EXPECT_LT(use.bytes, 5 * mib);
+  EXPECT_EQ(use.entries, 6);
+  EXPECT_TRUE(use.complete);
+  EXPECT_GE(disk_use({top, other}, {}).bytes, 36 * mib);
+  EXPECT_FALSE(disk_use({top}, {}, 3).complete);
+}
+
+TEST(DiskUse, CountsWhatIsDeletedAndStillOpen) {
+  Rig rig;
+  const std::string top = rig.root() + "/top";
+  ASSERT_TRUE(make_directories(top, 0755));
+  fill(top + "/gone", 8 * mib);
+  const Fd held(::open((top + "/gone").c_str(), O_RDONLY | O_CLOEXEC));
+  ASSERT_EQ(::unlink((top + "/gone").c_str()), 0);
+  EXPECT_LT(disk_use({top}, {}).bytes, mib);
+  EXPECT_GE(disk_use({top}, {::getpid()}).bytes, 8 * mib);
+}
+
+TEST(DiskUse, SaysWhenDirectoriesAreTooDeep) {
+  Rig rig;
+  const std::string top = rig.root() + "/top";
+  ASSERT_TRUE(make_directories(top, 0755));
+  Fd at(::open(top.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  for (std::size_t i = 0; i < disk_depth_max + 10; ++i) {
+    ASSERT_EQ(::mkdirat(at.get(), "d", 0755), 0);
+    at = Fd(::openat(at.get(), "d", O_PATH | O_DIRECTORY | O_CLOEXEC));
+    ASSERT_TRUE(at);
+  }
+  EXPECT_TRUE(disk_use({top}, {}).too_deep);
+}
+
+TEST(DiskGuard, EndsOnlyWhatExceedsItsLimit) {
+  Rig rig;
+  net::Loop loop;
+  std::map<TaskId, std::string> stopped;
+  DiskGuard guard(loop, {.period = milliseconds(20), .hurry = milliseconds(10)},
+                  {.processes = [](TaskId) { return std::vector<int>{}; },
+                   .stop =
+                       [&](TaskId task, const std::string& why) {
+                         stopped[task] = why;
+                       }});
+  const std::string one = rig.root() + "/one", two = rig.root() + "/two";
+  for (const std::string& place : {one, two})
+    ASSERT_TRUE(make_directories(place, 0755));
+  guard.watch(TaskId(1), {4 * mib, {one}});
+  guard.watch(TaskId(2), {4 * mib, {two}});
+  guard.watch(TaskId(3), {0, {two}});
+  fill(one + "/small", 2 * mib);
+  fill(two + "/small", 2 * mib);
+  EXPECT_FALSE(loop.run_until([&] { return !stopped.empty(); }, milliseconds(300)));
+  fill(two + "/large", 3 * mib);
+  ASSERT_TRUE(loop.run_until([&] { return !stopped.empty(); }, seconds(60)));
+  ASSERT_EQ(stopped.size(), 1u);
+  EXPECT_NE(stopped[TaskId(2)].find("its limit is 4 MiB"), std::string::npos) << stopped[TaskId(2)];
+  EXPECT_EQ(guard.why(TaskId(2)), stopped[TaskId(2)]);
+  EXPECT_EQ(guard.why(TaskId(1)), "");
+}
+
+}  // namespace
+}  // namespace billow::agent
