@@ -16,8 +16,10 @@ using gateway::PrefixPolicy;
 using gateway::PrefixResult;
 
 constexpr OptionSpec options[] = {
-    {"trace", 0, "CSV", "requests: TIMESTAMP,ContextTokens,GeneratedTokens", false,
-     Completes::file},
+    {"trace", 0, "FILE",
+     "requests: TIMESTAMP,ContextTokens,GeneratedTokens, or JSON lines with timestamp (ms), "
+     "input_length, output_length and hash_ids",
+     false, Completes::file},
     {"replicas", 0, "N", "engines (default 4)"},
     {"cache-tokens", 0, "N", "tokens that the KV cache of an engine holds (default 200000)"},
     {"prefill-tokens-s", 0, "N", "prompt tokens read per second (default 8000)"},
@@ -79,10 +81,12 @@ Status simulate_prefixes(const Parsed& parsed) {
           "\n");
     return {};
   }
-  print(
-      fmt::format("{} requests, {} replicas; {} requests continue a conversation (inferred from "
-                  "their sizes: the trace has no texts)\n",
-                  calls.size(), o.replicas, continued));
+  const bool told = calls.front().conversation == 0;
+  print(fmt::format("{} requests, {} replicas; {} requests {}\n", calls.size(), o.replicas,
+                    continued,
+                    told ? "begin like an earlier one, as the trace says"
+                         : "continue a conversation (inferred from their sizes: the trace has no "
+                           "texts)"));
   print(text);
   return {};
 }

@@ -2,6 +2,7 @@
 #include "simulate/endpoint_replay.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <queue>
@@ -9,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "core/model/objective.h"
 #include "gateway/pure/daily_pattern.h"
@@ -307,6 +309,38 @@ class World {
   ReplayResult result_;
 };
 
+constexpr std::int64_t trace_tokens_max = 10'000'000;
+
+Result<TraceCall> call_of_row(std::string_view row, std::size_t line) {
+  const auto cells = split(row, ',');
+  if (cells.size() != 3)
+    return fail(Code::invalid, fmt::format("line {} has {} columns, not 3", line, cells.size()),
+                "expected TIMESTAMP,ContextTokens,GeneratedTokens");
+  return TraceCall{
+      .at_s = BILLOW_TRY(seconds_of(cells[0], line)),
+      .context_tokens =
+          static_cast<std::uint32_t>(BILLOW_TRY(parse_int(cells[1], 0, trace_tokens_max))),
+      .generated_tokens =
+          static_cast<std::uint32_t>(BILLOW_TRY(parse_int(cells[2], 0, trace_tokens_max)))};
+}
+
+Result<TraceCall> call_of_object(std::string_view row, std::size_t line) {
+  const auto object = parse_json(row);
+  const std::int64_t at_ms = object ? (*object)["timestamp"].int_or(-1) : -1;
+  const std::int64_t input = object ? (*object)["input_length"].int_or(-1) : -1;
+  const std::int64_t output = object ? (*object)["output_length"].int_or(-1) : -1;
+  if (at_ms < 0 || input < 0 || output < 0 || input > trace_tokens_max || output > trace_tokens_max)
+    return fail(Code::invalid, fmt::format("line {} is not a request", line),
+                "expected {\"timestamp\": MS, \"input_length\": N, \"output_length\": N, "
+                "\"hash_ids\": […]}");
+  TraceCall call{.at_s = static_cast<double>(at_ms) / 1000,
+                 .context_tokens = static_cast<std::uint32_t>(input),
+                 .generated_tokens = static_cast<std::uint32_t>(output)};
+  for (const Json& id : (*object)["hash_ids"].items())
+    call.blocks.push_back(static_cast<std::uint64_t>(id.int_or(0)));
+  return call;
+}
+
 }  // namespace
 
 Result<std::vector<TraceCall>> read_llm_trace(const std::string& path) {
@@ -317,26 +351,22 @@ Result<std::vector<TraceCall>> read_llm_trace(const std::string& path) {
   double first = 0;
   while (!rest.empty()) {
     const auto end = std::min(rest.find('\n'), rest.size());
-    std::string_view row = trim(rest.substr(0, end));
+    const std::string_view row = trim(rest.substr(0, end));
     rest.remove_prefix(std::min(end + 1, rest.size()));
     ++line;
     if (row.empty() || (line == 1 && row.starts_with("TIMESTAMP")))
       continue;
-    const auto cells = split(row, ',');
-    if (cells.size() != 3)
-      return fail(Code::invalid,
-                  fmt::format("{}: line {} has {} columns, not 3", path, line, cells.size()),
-                  "expected TIMESTAMP,ContextTokens,GeneratedTokens");
-    const double at = BILLOW_TRY(seconds_of(cells[0], line));
+    auto call = row.starts_with('{') ? call_of_object(row, line) : call_of_row(row, line);
+    if (!call)
+      return pass(Error(call.error()).in(path));
     if (out.empty())
-      first = at;
-    out.push_back({at - first,
-                   static_cast<std::uint32_t>(BILLOW_TRY(parse_int(cells[1], 0, 10'000'000))),
-                   static_cast<std::uint32_t>(BILLOW_TRY(parse_int(cells[2], 0, 10'000'000)))});
-    if (out.size() > 1 && out.back().at_s < out[out.size() - 2].at_s)
+      first = call->at_s;
+    call->at_s -= first;
+    if (!out.empty() && call->at_s < out.back().at_s)
       return fail(Code::invalid,
                   fmt::format("{}: line {} is earlier than the line before", path, line),
                   "sort the trace by time");
+    out.push_back(std::move(*call));
   }
   if (out.empty())
     return fail(Code::invalid, fmt::format("{} has no requests", path));

@@ -20,8 +20,13 @@ struct TraceCall {
   double at_s = 0;
   std::uint32_t context_tokens = 0;
   std::uint32_t generated_tokens = 0;
+  // The blocks of the prompt, one for each `trace_block_tokens`: equal numbers of two requests mean
+  // that their prompts are equal up to there. Empty: the trace does not say.
+  std::vector<std::uint64_t> blocks = {};
 };
-// TIMESTAMP,ContextTokens,GeneratedTokens, in order of time.
+inline constexpr std::uint32_t trace_block_tokens = 512;
+// In order of time: TIMESTAMP,ContextTokens,GeneratedTokens, or one JSON object for each line with
+// timestamp (in milliseconds), input_length, output_length and hash_ids, as Mooncake's traces have.
 Result<std::vector<TraceCall>> read_llm_trace(const std::string& path);
 
 struct ServiceModel {

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <queue>
 #include <random>
+#include <set>
 #include <unordered_map>
 
 #include "gateway/pure/router.h"
@@ -23,20 +24,33 @@ std::uint64_t block_hash(std::uint64_t conversation, std::uint64_t position) {
   return h ^ (h >> 33);
 }
 
+// The blocks of the prompt, and of the answer where a later prompt would contain it.
+std::vector<std::uint64_t> blocks_of(const ConversationCall& one, std::uint64_t tokens) {
+  std::vector<std::uint64_t> out;
+  for (std::uint64_t i = 0; i < tokens / block_tokens; ++i) {
+    const std::uint64_t large = i * block_tokens / trace_block_tokens;
+    if (one.conversation != 0)
+      out.push_back(block_hash(one.conversation, i));
+    else if (large < one.call.blocks.size())
+      out.push_back(block_hash(one.call.blocks[large] + 1, i));
+  }
+  return out;
+}
+
 class Cache {
  public:
   explicit Cache(std::size_t blocks_max) : blocks_max_(blocks_max) {}
   // How many blocks at the beginning are held.
-  std::uint64_t held(std::uint64_t conversation, std::uint64_t blocks) const {
+  std::uint64_t held(const std::vector<std::uint64_t>& blocks) const {
     std::uint64_t n = 0;
-    while (n < blocks && at_.contains(block_hash(conversation, n)))
+    while (n < blocks.size() && at_.contains(blocks[n]))
       ++n;
     return n;
   }
   // The end of a prompt is dropped before its beginning, without which it is useless.
-  void keep(std::uint64_t conversation, std::uint64_t blocks) {
-    for (std::uint64_t i = blocks; i-- > 0;) {
-      const std::uint64_t hash = block_hash(conversation, i);
+  void keep(const std::vector<std::uint64_t>& blocks) {
+    for (std::size_t i = blocks.size(); i-- > 0;) {
+      const std::uint64_t hash = blocks[i];
       const auto [found, fresh] = at_.try_emplace(hash);
       if (fresh)
         found->second = order_.insert(order_.begin(), hash);
@@ -82,8 +96,14 @@ std::vector<ConversationCall> infer_conversations(const std::vector<TraceCall>& 
   std::multimap<std::uint64_t, Open> open;  // by the length of prompt and answer so far
   std::vector<ConversationCall> out;
   std::uint64_t next = 1;
+  std::set<std::uint64_t> begun;  // first blocks of the traces that have any
   for (const TraceCall& call : trace) {
     ConversationCall one{.call = call, .conversation = 0};
+    if (!call.blocks.empty()) {
+      one.continues = !begun.insert(call.blocks.front()).second;
+      out.push_back(std::move(one));
+      continue;
+    }
     const double answer_s = call.generated_tokens * options.step_ms / 1000;
     // The longest first: the least of the prompt is new.
     auto at = open.upper_bound(call.context_tokens);
@@ -126,14 +146,15 @@ PrefixResult replay_prefixes(const std::vector<ConversationCall>& calls,
   std::priority_queue<Ending, std::vector<Ending>, std::greater<>> endings;
   std::vector<double> first_tokens;
   std::uint64_t tokens = 0, hits = 0, continued = 0, number = 0;
-  for (const auto& [call, conversation, continues] : calls) {
+  for (const ConversationCall& one : calls) {
+    const TraceCall& call = one.call;
     for (; !endings.empty() && endings.top().at_s <= call.at_s; endings.pop())
       router.finished(endings.top().replica, steady(endings.top().at_s));
-    const std::uint64_t blocks = call.context_tokens / block_tokens;
+    const std::vector<std::uint64_t> blocks = blocks_of(one, call.context_tokens);
     Wish wish;
     if (policy == PrefixPolicy::prefix)
-      for (std::uint64_t i = 0; i < std::min<std::uint64_t>(blocks, prefix_blocks_max); ++i)
-        wish.prefix.push_back(block_hash(conversation, i));
+      wish.prefix.assign(blocks.begin(),
+                         blocks.begin() + std::min(blocks.size(), prefix_blocks_max));
     ReplicaKey to = 0;
     if (policy == PrefixPolicy::random)
       to = 1 + random() % options.replicas;
@@ -141,17 +162,17 @@ PrefixResult replay_prefixes(const std::vector<ConversationCall>& calls,
       to = router.arrive(++number, steady(call.at_s), steady(call.at_s + 1e6), 0, std::move(wish))
                .replica;
     Engine& engine = engines[to - 1];
-    const std::uint64_t held = engine.cache.held(conversation, blocks) * block_tokens;
+    const std::uint64_t held = engine.cache.held(blocks) * block_tokens;
     const double begins_s = std::max(call.at_s, engine.prefill_free_s);
     engine.prefill_free_s =
         begins_s + static_cast<double>(call.context_tokens - held) / options.prefill_tokens_s;
     const double first_s = engine.prefill_free_s + options.step_ms / 1000;
     first_tokens.push_back(first_s - call.at_s);
-    engine.cache.keep(conversation, (call.context_tokens + call.generated_tokens) / block_tokens);
+    engine.cache.keep(blocks_of(one, call.context_tokens + call.generated_tokens));
     ++engine.requests;
     tokens += call.context_tokens;
     hits += held;
-    continued += continues ? 1 : 0;
+    continued += one.continues ? 1 : 0;
     if (policy != PrefixPolicy::random)
       endings.push({first_s + call.generated_tokens * options.step_ms / 1000, to});
   }

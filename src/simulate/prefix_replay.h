@@ -2,7 +2,8 @@
 // replicas, the least loaded one, and the gateway's own router by prefixes. Compared are the part
 // of the prompt tokens that a cache held, and the time to the first token.
 //
-// Public traces have no texts, so conversations are inferred: a request continues the earlier one
+// Public traces have no texts. Some say which blocks of two prompts are equal (TraceCall::blocks).
+// For others, conversations are inferred: a request continues the earlier one
 // whose prompt and answer together are the longest that its prompt can contain, if at most
 // `message_tokens_max` tokens are new and it came within `pause_s`. Other requests begin a
 // conversation, and share nothing with others.
@@ -33,8 +34,8 @@ struct PrefixOptions {
 
 struct ConversationCall {
   TraceCall call;
-  std::uint64_t conversation = 0;
-  bool continues = false;
+  std::uint64_t conversation = 0;  // 0: `call.blocks` tell what its prompt shares with others
+  bool continues = false;          // or its first block has been seen
 };
 std::vector<ConversationCall> infer_conversations(const std::vector<TraceCall>& trace,
                                                   const PrefixOptions& options);

@@ -20,6 +20,21 @@ TEST(PrefixReplay, ConversationsAreInferredFromSizesAndTimes) {
   EXPECT_FALSE(calls[4].continues);  // too late
 }
 
+// A trace that tells which blocks are equal is believed, whatever the sizes are.
+TEST(PrefixReplay, BlocksOfATraceAreUsed) {
+  const std::vector<TraceCall> trace = {{0, 1024, 1, {7, 8}},
+                                        {60, 1536, 1, {7, 8, 9}},
+                                        {120, 1536, 1, {7, 10, 11}},
+                                        {180, 1024, 1, {12, 13}}};
+  const auto calls = infer_conversations(trace, {});
+  EXPECT_FALSE(calls[0].continues);
+  EXPECT_TRUE(calls[1].continues);
+  EXPECT_TRUE(calls[2].continues);
+  EXPECT_FALSE(calls[3].continues);
+  const auto result = replay_prefixes(calls, PrefixPolicy::prefix, {.replicas = 1});
+  EXPECT_NEAR(result.hit_pct, 100.0 * (1024 + 512) / (1024 + 1536 + 1536 + 1024), 0.01);
+}
+
 // Many conversations over few engines: where a turn goes decides what the cache is worth.
 TEST(PrefixReplay, PrefixesBeatRandomAndLeastLoadedAndKeepTheLoadEven) {
   std::vector<ConversationCall> calls;
