@@ -532,6 +532,7 @@ void Gateway::over(Front& front, End end) {
     // Only a sampled trace can be looked up.
     endpoint->answers.add(took, ticket.trace.sampled ? trace_id_text(ticket.trace) : std::string(),
                           system_clock().wall());
+    endpoint->native_answers.add(took);
     endpoint->held_time.add(ticket.given - ticket.arrived);
   }
   endpoint->totals.tokens_in += usage.in;

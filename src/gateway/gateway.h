@@ -123,6 +123,7 @@ class Gateway final : public ProxyHost {
   void serve_model(const std::shared_ptr<Front>& front, const std::string& model);
   void serve_route(const std::shared_ptr<Front>& front, const ModelRoute& route);
   std::vector<std::string> models_for(Front& front) const;
+  WallTime model_made_at(const std::string& name) const;
   // The next endpoint of the request's model serves it; without one it is refused.
   void turn_away(const std::shared_ptr<Front>& front, net::Response response);
   bool next_endpoint(const std::shared_ptr<Front>& front);

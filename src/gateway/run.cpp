@@ -173,6 +173,7 @@ Result<Table> fixed_table(const std::vector<std::string>& serve, std::uint32_t s
     row.name = text.substr(0, equals);
     BILLOW_TRY_VOID(check_name("endpoint", row.name));
     row.serving = 1;
+    row.deployed_at = system_clock().wall();
     row.policy.concurrency = 0;
     row.policy.sample = sample;
     std::string addresses = text.substr(equals + 1);

@@ -302,8 +302,10 @@ std::string Gateways::table(const Link& link) const {
   for (const auto& [name, endpoint] : state.endpoints) {
     gateway::EndpointRow row;
     row.name = name;
-    if (const Revision* current = endpoint.current())
+    if (const Revision* current = endpoint.current()) {
       row.policy = current->policy;
+      row.deployed_at = current->made_at;
+    }
     row.serving = endpoint.serving;
     row.rolling = endpoint.rolling;
     row.canary = endpoint.canary;

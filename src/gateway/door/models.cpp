@@ -28,11 +28,22 @@ net::Response api_error(int status, std::string_view code, const std::string& me
 
 namespace {
 
-Json model_document(const std::string& name) {
-  return Json::object({{"id", name}, {"object", "model"}, {"created", 0}, {"owned_by", "billow"}});
+Json model_document(const std::string& name, WallTime created) {
+  return Json::object({{"id", name},
+                       {"object", "model"},
+                       {"created", created.ns / seconds(1).ns},
+                       {"owned_by", "billow"}});
 }
 
 }  // namespace
+
+// When the model was made: its route, or the endpoint's revision in force.
+WallTime Gateway::model_made_at(const std::string& name) const {
+  if (const ModelRoute* route = routes_.find(name))
+    return route->made_at;
+  const auto found = endpoints_.find(name);
+  return found == endpoints_.end() ? WallTime{} : found->second->row().deployed_at;
+}
 
 // The endpoints that admit the caller, and the routes to them, by name.
 std::vector<std::string> Gateway::models_for(Front& front) const {
@@ -101,7 +112,7 @@ void Gateway::front_door(const std::shared_ptr<Front>& front) {
   if (looks && path == "/v1/models") {
     Json list = Json::array();
     for (const std::string& name : names)
-      list.push(model_document(name));
+      list.push(model_document(name, model_made_at(name)));
     return front->respond(net::Response::json(
         200, Json::object({{"object", "list"}, {"data", std::move(list)}}).dump()));
   }
@@ -113,7 +124,8 @@ void Gateway::front_door(const std::shared_ptr<Front>& front) {
                                      fmt::format("the model \"{}\" does not exist, or this key "
                                                  "does not open it",
                                                  name)));
-    return front->respond(net::Response::json(200, model_document(name).dump()));
+    return front->respond(
+        net::Response::json(200, model_document(name, model_made_at(name)).dump()));
   }
   if (front->head().method != "POST")
     return front->refuse(api_error(
