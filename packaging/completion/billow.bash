@@ -1737,6 +1737,7 @@ _billow() {
         --serve) return ;;
         --cert) COMPREPLY=($(compgen -f -- "$cur")); return ;;
         --key) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --threads) return ;;
         --domain) return ;;
         --certs) COMPREPLY=($(compgen -d -- "$cur")); return ;;
         --trusted-proxy) return ;;
@@ -1745,7 +1746,7 @@ _billow() {
         --acme-dns-hook) COMPREPLY=($(compgen -f -- "$cur")); return ;;
         --acme-ca) COMPREPLY=($(compgen -f -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--listen --head --token-file --fingerprint --ca --client-cert --client-key --region --advertise --webhook-host --otlp --trace-sample --sample-to --sample --data --serve --cert --key --take-over --any-port --log-json --verbose -v --domain --certs --trusted-proxy --insecure-http --acme --acme-contact --acme-dns-hook --acme-ca --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--listen --head --token-file --fingerprint --ca --client-cert --client-key --region --advertise --webhook-host --otlp --trace-sample --sample-to --sample --data --serve --cert --key --take-over --any-port --threads --log-json --verbose -v --domain --certs --trusted-proxy --insecure-http --acme --acme-contact --acme-dns-hook --acme-ca --help -h" -- "$cur")); return; fi
       return ;;
     "profile")
       case $prev in
@@ -2107,6 +2108,7 @@ _billow() {
         --gateway) return ;;
         --gateway-cert) COMPREPLY=($(compgen -f -- "$cur")); return ;;
         --gateway-key) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --gateway-threads) return ;;
         --gateway-user) return ;;
         --webhook-host) return ;;
         --otlp) return ;;
@@ -2135,7 +2137,7 @@ _billow() {
         --acme-dns-hook) COMPREPLY=($(compgen -f -- "$cur")); return ;;
         --acme-ca) COMPREPLY=($(compgen -f -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--listen --data --sim --node-name --metrics --vault-arena --sleep-memory --sleep-disk --allow-mig-changes --images-max --pull-patience --allow-metadata --allow-namespaces --secrets-key --notify-command --smtp --smtp-password-file --smtp-from --smtp-ca --label -l --gateway --gateway-cert --gateway-key --gateway-user --webhook-host --otlp --otlp-metrics --otlp-every --trace-sample --sample-to --system --no-agent --tls --tls-cert --tls-key --tls-name --public-url --client-ca --require-client-certificates --certificate-life --store --store-file --standby --files-dir --logs --backup-dir --backup-every --backup-keep --plain-http --background --log-json --verbose -v --domain --certs --trusted-proxy --insecure-http --acme --acme-contact --acme-dns-hook --acme-ca --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--listen --data --sim --node-name --metrics --vault-arena --sleep-memory --sleep-disk --allow-mig-changes --images-max --pull-patience --allow-metadata --allow-namespaces --secrets-key --notify-command --smtp --smtp-password-file --smtp-from --smtp-ca --label -l --gateway --gateway-cert --gateway-key --gateway-threads --gateway-user --webhook-host --otlp --otlp-metrics --otlp-every --trace-sample --sample-to --system --no-agent --tls --tls-cert --tls-key --tls-name --public-url --client-ca --require-client-certificates --certificate-life --store --store-file --standby --files-dir --logs --backup-dir --backup-every --backup-keep --plain-http --background --log-json --verbose -v --domain --certs --trusted-proxy --insecure-http --acme --acme-contact --acme-dns-hook --acme-ca --help -h" -- "$cur")); return; fi
       return ;;
     "down")
       case $prev in

@@ -282,7 +282,7 @@ void add_endpoints(Exposition& out, const Call& call) {
     if (!f->first_byte.counts.empty())
       out.add("billow_endpoint_first_byte_seconds",
               "Time to the first byte since the gateway started, in seconds.", f->first_byte,
-              labels, "trace_id");
+              labels, "trace_id", &f->first_byte_native);
     now("billow_endpoint_held_seconds_p99",
         "Time requests waited for a replica, 99th percentile since the gateway started, in "
         "seconds.",
@@ -323,19 +323,40 @@ void with_metrics(CallPtr call, MetricsFormat format, std::function<void(Result<
     fn(pass(queued.error()));
 }
 
-// Prometheus asks for OpenMetrics first; curl and older scrapers get the text format.
+namespace {
+
+// What the scraper names first. Prometheus asks for OpenMetrics, and with native histograms
+// switched on for protobuf before it; curl and older scrapers get the text format.
+MetricsFormat format_for(std::string_view accept) {
+  const auto protobuf = accept.find("application/vnd.google.protobuf"),
+             openmetrics = accept.find("application/openmetrics-text");
+  if (protobuf < openmetrics && accept.find("encoding=delimited") != accept.npos)
+    return MetricsFormat::protobuf;
+  return openmetrics == accept.npos ? MetricsFormat::prometheus : MetricsFormat::openmetrics;
+}
+
+const char* content_type(MetricsFormat format) {
+  switch (format) {
+    case MetricsFormat::prometheus:
+      return "text/plain; version=0.0.4; charset=utf-8";
+    case MetricsFormat::openmetrics:
+      return "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    case MetricsFormat::protobuf:
+      return "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; "
+             "encoding=delimited";
+  }
+  return "";
+}
+
+}  // namespace
+
 void metrics(CallPtr call) {
-  const bool open = call->request().headers.get("Accept").find("application/openmetrics-text") !=
-                    std::string_view::npos;
-  const auto format = open ? MetricsFormat::openmetrics : MetricsFormat::prometheus;
-  with_metrics(call, format, [call, open](Result<std::string> text) {
+  const MetricsFormat format = format_for(call->request().headers.get("Accept"));
+  with_metrics(call, format, [call, format](Result<std::string> text) {
     if (!text)
       return call->fail(text.error());
     net::Response response;
-    response.headers = {
-        {"Content-Type", open ? "application/openmetrics-text; version=1.0.0; charset=utf-8"
-                              : "text/plain; version=0.0.4; charset=utf-8"},
-        {"Vary", "Accept"}};
+    response.headers = {{"Content-Type", content_type(format)}, {"Vary", "Accept"}};
     response.body = std::move(*text);
     net::compress_for(call->request(), response);
     call->exchange->respond(std::move(response));

@@ -1,7 +1,9 @@
 // Metrics in the text format that Prometheus reads (0.0.4), or as OpenMetrics 1.0, which has
-// exemplars: a bucket of a histogram names one of the traces, jobs or requests it counts.
+// exemplars: a bucket of a histogram names one of the traces, jobs or requests it counts. Or as
+// protobuf messages, which have native histograms too.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,7 +12,31 @@
 
 namespace billow {
 
-enum class MetricsFormat { prometheus, openmetrics };
+// Counts of durations in the buckets of Prometheus's native histograms: that of number i ends at
+// 2^(i/8) seconds and begins where the one before it ends, so each is 9 % wide. From a microsecond
+// to a day and a half.
+struct NativeBuckets {
+  static constexpr std::int32_t schema = 3;  // 2^3 buckets for each power of two
+  static constexpr std::int32_t number_min = -160, number_max = 136;
+
+  std::int32_t from = 0;  // the number of the first
+  std::vector<std::uint64_t> counts;
+
+  void add(Duration took);
+  void add(const NativeBuckets& other);
+  std::uint64_t count() const;
+  bool operator==(const NativeBuckets&) const = default;
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("from", s.from);
+    v("counts", s.counts);
+  }
+
+ private:
+  std::uint64_t& at(std::int64_t number);
+};
+
+enum class MetricsFormat { prometheus, openmetrics, protobuf };
 
 class Exposition {
  public:
@@ -20,11 +46,14 @@ class Exposition {
   void add(
       const char* name, const char* type, const char* help, std::string_view labels, double value);
   // `exemplar`: the label for the names in the histogram, as trace_id; null: without them.
+  // `native`: the same durations, for the format that has such buckets. They are left out unless
+  // they are complete: gateways of an older version do not send them.
   void add(const char* name,
            const char* help,
            const Histogram& histogram,
            std::string_view labels = {},
-           const char* exemplar = nullptr);
+           const char* exemplar = nullptr,
+           const NativeBuckets* native = nullptr);
   std::string text() const;
 
  private:

@@ -31,37 +31,28 @@ void refuse_connection(int fd) {
 }
 }  // namespace
 
-Result<std::shared_ptr<Upstream>> Upstream::create(ReplicaKey key, const std::string& address) {
-  auto out = std::make_shared<Upstream>();
-  out->key = key;
-  out->name = address;
-  const auto parsed = BILLOW_TRY(net::parse_address(address));
-  const auto found = BILLOW_TRY(net::resolve(parsed));
-  if (found.empty())
-    return fail(Code::unavailable, address + " has no address");
-  out->address = found.front();
-  return out;
-}
-
-void Upstream::close() {
-  for (const auto& back : std::exchange(idle, {}))
-    back->close();
-  for (const auto& connection : std::exchange(http2, {}))
-    connection->retire();
-}
-
-Back::Back(Proxy& proxy, net::Transport transport) {
+Back::Back(Proxy& proxy, net::Transport transport, std::shared_ptr<Upstream> counted)
+    : counted_(std::move(counted)) {
   stream_ = std::make_shared<net::Stream>(proxy.loop(), std::move(transport), this);
   connecting_since = proxy.loop().steady();
+  if (counted_)
+    counted_->opened(counted_fd_ = stream_->fd());
 }
 
 Back::~Back() {
+  leave_upstream();
   if (stream_)
     stream_->close();
 }
 
+void Back::leave_upstream() {
+  if (const auto upstream = std::exchange(counted_, nullptr))
+    upstream->left(counted_fd_);
+}
+
 void Back::close() {
   front_ = nullptr;
+  leave_upstream();
   stream_->close();
 }
 
@@ -199,18 +190,31 @@ struct Proxy::Listening {
 };
 
 Proxy::Proxy(net::Loop& loop, Options options, ProxyHost& host)
-    : loop_(loop),
-      options_(std::move(options)),
-      host_(host),
-      admission_(std::make_shared<net::Admission>(limits_of(options_))) {}
+    : loop_(loop), options_(std::move(options)), host_(host), alone_(options_.threads <= 1) {}
 
 Result<std::unique_ptr<Proxy>> Proxy::create(net::Loop& loop, Options options, ProxyHost& host) {
   auto out = std::unique_ptr<Proxy>(new Proxy(loop, std::move(options), host));
+  out->admission_ = std::make_shared<net::Admission>(
+      limits_of(out->options_),
+      out->alone_ ? net::Admission::Threads::one : net::Admission::Threads::several);
   BILLOW_TRY_VOID(out->listen());
+  out->begin_sweeps();
+  return out;
+}
+
+std::unique_ptr<Proxy> Proxy::beside(net::Loop& loop, Proxy& first) {
+  auto out = std::unique_ptr<Proxy>(new Proxy(loop, first.options_, first.host_));
+  out->admission_ = first.admission_;
+  out->tls_ = first.tls_;
+  out->begin_sweeps();
+  if (first.dealt_to_.empty())
+    first.dealt_to_.push_back(&first);
+  first.dealt_to_.push_back(out.get());
   return out;
 }
 
 Proxy::~Proxy() {
+  alive_.reset();
   listening_.clear();
   undecided_.clear();
   const auto all = fronts_;
@@ -219,9 +223,17 @@ Proxy::~Proxy() {
   const auto connections = http2_;
   for (const auto& [key, connection] : connections)
     connection->close();
-  for (const auto& weak : upstreams_)
-    if (const auto upstream = weak.lock())
-      upstream->close();
+  for (auto& [serial, pool] : pools_)
+    pool.close();
+}
+
+void Proxy::run_here(std::function<void()> fn) {
+  if (on_own_thread())
+    return fn();
+  loop_.post([alive = std::weak_ptr(alive_), fn = std::move(fn)] {
+    if (!alive.expired())
+      fn();
+  });
 }
 
 Status Proxy::listen() {
@@ -243,12 +255,15 @@ Status Proxy::listen() {
     listening_.push_back(std::move(item));
   }
   options_.handed.clear();
+  return {};
+}
+
+void Proxy::begin_sweeps() {
   const auto shortest =
       std::min({options_.idle_timeout, options_.header_timeout, options_.body_idle_timeout,
                 options_.write_stall_timeout, options_.connect_timeout});
   sweep_timer_ = loop_.every(std::clamp(shortest / 4, milliseconds(5), milliseconds(500)),
                              [this] { sweep(); });
-  return {};
 }
 
 void Proxy::accept_some(Listening& listening) {
@@ -271,11 +286,35 @@ void Proxy::accept_some(Listening& listening) {
     const Place place = admission_->enter(net::peer_at(fd.get()), loop_.steady());
     if (!place)
       refuse_connection(fd.get());
-    else if (listening.listener.bound.is_unix() || (!tls_ && options_.trusted.empty()))
-      serve({std::move(fd), place}, nullptr);
     else
-      sort_out({std::move(fd), place});
+      deal({std::move(fd), place},
+           listening.listener.bound.is_unix() || (!tls_ && options_.trusted.empty()));
   }
+}
+
+// `sorted`: it comes without TLS and without the word of a proxy.
+void Proxy::deal(Accepted accepted, bool sorted) {
+  if (dealt_to_.empty())
+    return take(std::move(accepted), sorted);
+  Proxy* to = dealt_to_[next_dealt_++ % dealt_to_.size()];
+  if (to == this)
+    return take(std::move(accepted), sorted);
+  ++to->coming_;
+  to->loop_.post([to, sorted, dealt = std::make_shared<Accepted>(std::move(accepted))] {
+    to->take(std::move(*dealt), sorted);
+    --to->coming_;
+  });
+}
+
+void Proxy::take(Accepted accepted, bool sorted) {
+  if (sorted)
+    serve(std::move(accepted), nullptr);
+  else
+    sort_out(std::move(accepted));
+}
+
+void Proxy::count() {
+  held_ = fronts_.size() + http2_.size() + undecided_.size();
 }
 
 // The first byte decides: a TLS handshake begins with 22, a request with a letter. It has usually
@@ -284,9 +323,18 @@ void Proxy::sort_out(Accepted accepted) {
   if (sort(accepted))
     return;
   const int number = accepted.fd.get();
-  accepted.place->wait_with([this, number] { undecided_.erase(number); });
+  accepted.place->wait_with([this, number, place = std::weak_ptr(accepted.place)] {
+    run_here([this, number, place] {
+      // The number may be another connection's by now.
+      const auto found = undecided_.find(number);
+      if (found != undecided_.end() && found->second.accepted.place == place.lock())
+        undecided_.erase(found);
+      count();
+    });
+  });
   auto& waiting = undecided_[number];
   waiting = {std::move(accepted), loop_.steady(), {}};
+  count();
   waiting.watch = loop_.on_readable(number, [this, number] {
     auto node = undecided_.extract(number);
     if (node.empty())
@@ -294,6 +342,7 @@ void Proxy::sort_out(Accepted accepted) {
     node.mapped().watch.cancel();
     node.mapped().accepted.place->detach();
     sort_out(std::move(node.mapped().accepted));
+    count();
   });
 }
 
@@ -346,24 +395,34 @@ void Proxy::serve(Accepted accepted, const std::shared_ptr<net::TlsContext>& tls
     return log_error("{}", transport.error().message);
   auto front =
       std::make_shared<Front>(*this, std::move(*transport), place, std::move(accepted.peer));
-  fronts_.emplace(front.get(), front);
-  place->wait_with([weak = std::weak_ptr(front)] {
-    if (const auto dropped = weak.lock())
-      dropped->close();
+  remember(front);
+  place->wait_with([this, weak = std::weak_ptr(front)] {
+    run_here([weak] {
+      if (const auto dropped = weak.lock())
+        dropped->drop();
+    });
   });
   front->start();
 }
 
+void Proxy::remember(const std::shared_ptr<Front>& front) {
+  fronts_.emplace(front.get(), front);
+  count();
+}
+
 void Proxy::forget(Front& front) {
   fronts_.erase(&front);
+  count();
 }
 
 void Proxy::forget(Http2Front& connection) {
   http2_.erase(&connection);
+  count();
 }
 
 void Proxy::remember(const std::shared_ptr<Http2Front>& connection) {
   http2_.emplace(connection.get(), connection);
+  count();
 }
 
 void Proxy::sweep() {
@@ -380,27 +439,9 @@ void Proxy::sweep() {
   std::erase_if(undecided_, [&](const auto& each) {
     return now - each.second.since > options_.header_timeout;
   });
+  count();
   admission_->report(now);
-  sweep_upstreams(now);
-}
-
-void Proxy::sweep_upstreams(SteadyTime now) {
-  std::erase_if(upstreams_, [](const auto& weak) { return weak.expired(); });
-  for (const auto& weak : upstreams_) {
-    const auto upstream = weak.lock();
-    std::erase_if(upstream->idle, [&](const auto& back) {
-      if (back->open() && now - back->idle_since < limits::client_idle_timeout)
-        return false;
-      back->close();
-      return true;
-    });
-    std::erase_if(upstream->http2, [&](const auto& connection) {
-      if (!connection->expired(now))
-        return false;
-      connection->retire();
-      return true;
-    });
-  }
+  sweep_pools(now);
 }
 
 std::string_view Proxy::date() {
@@ -413,86 +454,6 @@ std::string_view Proxy::date() {
     date_text_.assign(text, std::strftime(text, sizeof text, "%a, %d %b %Y %H:%M:%S GMT", &utc));
   }
   return date_text_;
-}
-
-Result<net::Transport> Proxy::dial(const Upstream& upstream, bool http2) {
-  auto fd = BILLOW_TRY(net::start_connect(upstream.address));
-  if (!upstream.tls)
-    return net::Transport(std::move(fd));
-  return net::Transport::with_tls(std::move(fd), upstream.tls,
-                                  net::parse_address(upstream.name).value_or(net::Address{}).host,
-                                  http2);
-}
-
-// One connection carries as many requests as the replica allows; then another is opened.
-std::shared_ptr<Back> Proxy::connect_http2(const std::shared_ptr<Upstream>& upstream,
-                                           std::string& why) {
-  std::erase_if(upstream->http2, [](const auto& connection) { return !connection->usable(); });
-  for (const auto& connection : upstream->http2)
-    if (connection->has_room())
-      return connection->new_request(loop_.steady());
-  auto transport = dial(*upstream, true);
-  if (!transport) {
-    why = transport.error().message;
-    return nullptr;
-  }
-  auto connection = std::make_shared<Http2Back>(loop_, std::move(*transport));
-  connection->start();
-  watch(upstream);
-  upstream->http2.push_back(connection);
-  return connection->new_request(loop_.steady());
-}
-
-std::shared_ptr<Back> Proxy::connect(const std::shared_ptr<Upstream>& upstream,
-                                     bool http2,
-                                     std::string& why) {
-  if (http2)
-    return connect_http2(upstream, why);
-  while (!upstream->idle.empty()) {
-    auto back = std::move(upstream->idle.back());
-    upstream->idle.pop_back();
-    if (back->open() && !back->stale())
-      return back;
-    back->close();
-  }
-  auto transport = dial(*upstream, false);
-  if (!transport) {
-    why = transport.error().message;
-    return nullptr;
-  }
-  auto back = std::make_shared<Back>(*this, std::move(*transport));
-  back->stream().start();
-  return back;
-}
-
-void Proxy::keep(const std::shared_ptr<Upstream>& upstream, std::shared_ptr<Back> back) {
-  if (!back->open() || upstream->idle.size() >= limits::gateway_idle_per_replica_max || stopping_)
-    return back->close();
-  back->set_paused(false);
-  back->idle_since = loop_.steady();
-  if (upstream->idle.empty())
-    watch(upstream);
-  upstream->idle.push_back(std::move(back));
-}
-
-// Its idle connections are closed after a while.
-void Proxy::watch(const std::shared_ptr<Upstream>& upstream) {
-  if (std::none_of(upstreams_.begin(), upstreams_.end(),
-                   [&](const auto& weak) { return weak.lock() == upstream; }))
-    upstreams_.push_back(upstream);
-}
-
-bool Proxy::has_connection(const Upstream& upstream, const Front& but) const {
-  return std::ranges::any_of(upstream.idle, [](const auto& back) { return back->alive(); }) ||
-         std::ranges::any_of(fronts_, [&](const auto& each) {
-           return each.first != &but && each.second->holds_connection(upstream);
-         });
-}
-
-void Proxy::give_up(const Upstream& upstream) {
-  const auto all = fronts_;
-  for (const auto& [key, front] : all)
-    front->give_up(upstream);
 }
 
 std::vector<std::string> Proxy::bound_addresses() const {
@@ -525,6 +486,7 @@ void Proxy::stop_listening() {
   stopping_ = true;
   listening_.clear();
   undecided_.clear();
+  count();
   const auto all = fronts_;
   for (const auto& [key, front] : all)
     front->close_when_idle();

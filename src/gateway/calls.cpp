@@ -135,6 +135,7 @@ std::size_t answer_bytes(const AsyncCall& call) {
 // have to wait.
 std::shared_ptr<void> Calls::place_on_the_line(const LiveEndpoint& endpoint, std::size_t bytes) {
   const bool open = endpoint.policy().access == EndpointAccess::open;
+  const std::lock_guard lock(accepting_->mutex);
   const auto found = accepting_->of_endpoint.find(endpoint.name());
   const std::size_t here = found == accepting_->of_endpoint.end() ? 0 : found->second;
   if (here + bytes > (open ? limits::async_accepted_at_once_of_open_endpoint_bytes_max
@@ -147,24 +148,41 @@ std::shared_ptr<void> Calls::place_on_the_line(const LiveEndpoint& endpoint, std
   accepting_->of_endpoint[endpoint.name()] += bytes;
   return std::shared_ptr<void>(accepting_.get(),
                                [line = accepting_, name = endpoint.name(), bytes](void*) {
+                                 const std::lock_guard lock(line->mutex);
                                  line->all -= bytes;
                                  if ((line->of_endpoint[name] -= bytes) == 0)
                                    line->of_endpoint.erase(name);
                                });
 }
 
+void Calls::refuse(const Asker& asker, net::Response response) {
+  gateway_.act(asker.front, asker.id,
+               [front = asker.front, response = std::move(response)]() mutable {
+                 front->refuse(std::move(response));
+               });
+}
+
+void Calls::respond(const Asker& asker, net::Response response) {
+  gateway_.act(asker.front, asker.id,
+               [front = asker.front, response = std::move(response)]() mutable {
+                 front->respond(std::move(response));
+               });
+}
+
 void Calls::accept(const std::shared_ptr<Front>& front, LiveEndpoint& endpoint) {
-  if (!gateway_.link() || !gateway_.link()->connected())
-    return front->refuse(away(front->request_id()));
+  if (!gateway_.head_is_here())
+    return gateway_.refuse(front, away(front->request_id()));
   if (!net::parse_method(front->head().method)) {
-    return front->refuse(
+    return gateway_.refuse(
+        front,
         net::problem(405, fmt::format("{} cannot be called asynchronously", front->head().method),
                      "call without Prefer: respond-async", front->request_id()));
   }
   const auto now = gateway_.loop().steady();
   if (const auto full = full_.find(endpoint.name()); full != full_.end()) {
     if (now < full->second.until)
-      return front->refuse(come_back(full->second.why, full_hint, "5", front->request_id()));
+      return gateway_.refuse(front,
+                             come_back(full->second.why, full_hint, "5", front->request_id()));
     full_.erase(full);
   }
   // Before the body is read: incoming bodies use memory too.
@@ -174,13 +192,16 @@ void Calls::accept(const std::shared_ptr<Front>& front, LiveEndpoint& endpoint) 
                                    limits::async_body_bytes_max);
   auto place = place_on_the_line(endpoint, bytes);
   if (!place)
-    return front->refuse(come_back(
-        fmt::format("asynchronous calls of endpoint {} arrive faster than they can be recorded",
-                    endpoint.name()),
-        full_hint, "1", front->request_id()));
+    return gateway_.refuse(
+        front,
+        come_back(
+            fmt::format("asynchronous calls of endpoint {} arrive faster than they can be recorded",
+                        endpoint.name()),
+            full_hint, "1", front->request_id()));
   front->read_body(limits::async_body_bytes_max,
                    [this, front, name = endpoint.name(), caller = caller_of(*front),
                     place = std::move(place)](std::string body) mutable {
+                     const Gateway::Decision decision(gateway_);
                      accept_body(front, name, std::move(caller), std::move(body), std::move(place));
                    });
 }
@@ -223,23 +244,23 @@ void Calls::accept_body(const std::shared_ptr<Front>& front,
   call.idempotency_key = bound_key(call, headers.get("Idempotency-Key"), caller, credentials, body);
   call.body = base64(body);
   const auto number = gateway_.next_number();
-  gateway_.link()->ask(
+  gateway_.ask_head(
       AcceptCall{number, std::move(call)}, number,
-      [this, front, endpoint, place = std::move(place)](Result<Reply> reply) {
+      [this, asker = Asker(front), by_host = front->ticket.by_host, endpoint,
+       place = std::move(place)](Result<Reply> reply) {
         if (!reply)
-          return front->refuse(away(front->request_id()));
+          return refuse(asker, away(asker.request_id));
         if (!reply->error.empty()) {
           if (reply->code == code_name(Code::exhausted))
             full_[endpoint] = {gateway_.loop().steady() + full_for, reply->error};
-          return front->refuse(refused_by_head(*reply, front->request_id()));
+          return refuse(asker, refused_by_head(*reply, asker.request_id));
         }
-        const std::string url =
-            (front->ticket.by_host ? std::string(own_prefix) : "") + "/calls/" + reply->id;
+        const std::string url = (by_host ? std::string(own_prefix) : "") + "/calls/" + reply->id;
         auto answer = net::Response::json(
             202, Json::object({{"id", reply->id}, {"status", "waiting"}, {"url", url}}).dump());
         answer.headers.add("Location", url);
         answer.headers.add("Preference-Applied", "respond-async");
-        front->respond(std::move(answer));
+        respond(asker, std::move(answer));
       });
 }
 
@@ -247,20 +268,24 @@ void Calls::page(const std::shared_ptr<Front>& front, std::string_view id_view) 
   const std::string id(id_view);
   const std::string& method = front->head().method;
   if (method != "GET" && method != "HEAD" && method != "DELETE")
-    return front->refuse(net::problem(405, "a call is read with GET and cancelled with DELETE", "",
-                                      front->request_id()));
-  if (!gateway_.link() || !gateway_.link()->connected())
-    return front->refuse(away(front->request_id()));
-  if (method != "DELETE") {
-    if (asked_ < limits::async_asked_at_once_max)
-      return ask(front, id);
-    if (asking_.size() >= limits::async_asking_max)
-      return front->refuse(come_back("too many clients ask for answers of calls",
-                                     "retry after the time in Retry-After", "1",
-                                     front->request_id()));
-    asking_.push_back([this, front, id] { ask(front, id); });
-    return;
-  }
+    return gateway_.refuse(
+        front, net::problem(405, "a call is read with GET and cancelled with DELETE", "",
+                            front->request_id()));
+  if (!gateway_.head_is_here())
+    return gateway_.refuse(front, away(front->request_id()));
+  const Asker asker(front);
+  if (method == "DELETE")
+    return gateway_.on_first([this, asker, id] { cancel(asker, id); });
+  if (asked_ < limits::async_asked_at_once_max)
+    return ask(asker, id);
+  if (asking_.size() >= limits::async_asking_max)
+    return gateway_.refuse(
+        front, come_back("too many clients ask for answers of calls",
+                         "retry after the time in Retry-After", "1", front->request_id()));
+  asking_.push_back([this, asker, id] { ask(asker, id); });
+}
+
+void Calls::cancel(const Asker& asker, const std::string& id) {
   if (const auto running = calls_.find(id);
       running != calls_.end() && running->second.fetch && !running->second.over) {
     running->second.fetch->cancel();
@@ -273,27 +298,30 @@ void Calls::page(const std::shared_ptr<Front>& front, std::string_view id_view) 
   cancelled.state = CallState::cancelled;
   cancelled.reason = "cancelled by its client";
   const auto number = gateway_.next_number();
-  gateway_.link()->ask(EndCall{number, std::move(cancelled)}, number, [front](Result<Reply> reply) {
-    if (!reply)
-      return front->refuse(away(front->request_id()));
-    if (!reply->error.empty())
-      return front->refuse(net::problem(reply->code == "not_found" ? 404 : 409, reply->error, "",
-                                        front->request_id()));
-    front->respond(net::Response::json(200, R"({"status":"cancelled"})"));
-  });
+  gateway_.ask_head(EndCall{number, std::move(cancelled)}, number,
+                    [this, asker](Result<Reply> reply) {
+                      if (!reply)
+                        return refuse(asker, away(asker.request_id));
+                      if (!reply->error.empty())
+                        return refuse(asker, net::problem(reply->code == "not_found" ? 404 : 409,
+                                                          reply->error, "", asker.request_id));
+                      respond(asker, net::Response::json(200, R"({"status":"cancelled"})"));
+                    });
 }
 
-void Calls::ask(const std::shared_ptr<Front>& front, const std::string& id) {
+void Calls::ask(const Asker& asker, const std::string& id) {
   ++asked_;
   const auto number = gateway_.next_number();
-  gateway_.link()->ask(AskCall{number, id}, number, [this, front](Result<Reply> reply) {
+  gateway_.ask_head(AskCall{number, id}, number, [this, asker](Result<Reply> reply) {
     --asked_;
-    answer_page(front, std::move(reply));
+    answer_page(asker, std::move(reply));
     // Posted, because the connection may be completing a request right now.
     if (!asking_.empty())
       gateway_.loop().post([this, alive = std::weak_ptr(accepting_)] {
-        if (alive.expired() || asking_.empty() || asked_ >= limits::async_asked_at_once_max ||
-            !gateway_.link())
+        if (alive.expired())
+          return;
+        const Gateway::Decision decision(gateway_);
+        if (asking_.empty() || asked_ >= limits::async_asked_at_once_max)
           return;
         const auto next = std::move(asking_.front());
         asking_.pop_front();
@@ -302,17 +330,17 @@ void Calls::ask(const std::shared_ptr<Front>& front, const std::string& id) {
   });
 }
 
-void Calls::answer_page(const std::shared_ptr<Front>& front, Result<Reply> reply) {
+void Calls::answer_page(const Asker& asker, Result<Reply> reply) {
   if (!reply)
-    return front->refuse(away(front->request_id()));
+    return refuse(asker, away(asker.request_id));
   if (!reply->error.empty())
-    return front->refuse(
-        problem_of({Code::not_found, reply->error,
-                    "answers are kept for an hour, or until newer ones need the space"},
-                   front->request_id()));
+    return refuse(asker, problem_of({Code::not_found, reply->error,
+                                     "answers are kept for an hour, or until newer ones need the "
+                                     "space"},
+                                    asker.request_id));
   const Json& call = reply->document;
   if (call["status"].str_or("") != "done")
-    return front->respond(net::Response::json(200, call.dump()));
+    return respond(asker, net::Response::json(200, call.dump()));
   // The application's answer, unchanged.
   net::Response answer;
   answer.status = static_cast<int>(call["answer_status"].int_or(200));
@@ -322,7 +350,7 @@ void Calls::answer_page(const std::shared_ptr<Front>& front, Result<Reply> reply
     });
   answer.headers.set("X-Billow-Call", "done");
   (void)base64_decode(call["answer"].str_or(""), answer.body);
-  front->respond(std::move(answer));
+  respond(asker, std::move(answer));
 }
 
 void Calls::take(const std::vector<WaitingCall>& waiting) {
@@ -351,7 +379,7 @@ void Calls::take(const std::vector<WaitingCall>& waiting) {
 }
 
 void Calls::tick(SteadyTime now) {
-  const bool connected = gateway_.link() && gateway_.link()->connected();
+  const bool connected = gateway_.head_is_here();
   std::vector<Running*> others;
   const auto start = [&](Running& running) {
     return running.here                                               ? begin(running)
@@ -387,26 +415,26 @@ void Calls::take_whole(Running& running) {
   ++under_way_all_;
   ++under_way_[running.call.endpoint];
   const auto number = gateway_.next_number();
-  gateway_.link()->ask(TakeCall{number, running.call.id}, number,
-                       [this, id = running.call.id](Result<Reply> reply) {
-                         --taking_;
-                         const auto found = calls_.find(id);
-                         if (found != calls_.end() && found->second.taking) {
-                           Running& running = found->second;
-                           not_under_way(running);
-                           running.taking = false;
-                           if (!reply || !reply->error.empty()) {
-                             // The next table shows whether it still waits.
-                             running.again_at = gateway_.loop().steady() + seconds(1);
-                           } else {
-                             running.call = std::move(reply->call);
-                             running.here = true;
-                             begin(running);
-                           }
-                         }
-                         if (taking_ == 0 && reply)
-                           tick(gateway_.loop().steady());
-                       });
+  gateway_.ask_head(TakeCall{number, running.call.id}, number,
+                    [this, id = running.call.id](Result<Reply> reply) {
+                      --taking_;
+                      const auto found = calls_.find(id);
+                      if (found != calls_.end() && found->second.taking) {
+                        Running& running = found->second;
+                        not_under_way(running);
+                        running.taking = false;
+                        if (!reply || !reply->error.empty()) {
+                          // The next table shows whether it still waits.
+                          running.again_at = gateway_.loop().steady() + seconds(1);
+                        } else {
+                          running.call = std::move(reply->call);
+                          running.here = true;
+                          begin(running);
+                        }
+                      }
+                      if (taking_ == 0 && reply)
+                        tick(gateway_.loop().steady());
+                    });
 }
 
 void Calls::not_under_way(const Running& running) {
@@ -446,6 +474,7 @@ void Calls::begin(Running& running) {
 }
 
 void Calls::answered(const std::string& id, Result<net::Response> answer) {
+  const Gateway::Decision decision(gateway_);
   const auto found = calls_.find(id);
   if (found == calls_.end())
     return;
@@ -477,7 +506,7 @@ void Calls::answered(const std::string& id, Result<net::Response> answer) {
     call.state = CallState::failed;
     call.reason = answer.error().message;
   }
-  if (gateway_.link() && gateway_.link()->connected())
+  if (gateway_.head_is_here())
     record(running);
 }
 
@@ -489,27 +518,27 @@ void Calls::record(Running& running) {
   running.recording = true;
   recording_bytes_ += bytes;
   const auto number = gateway_.next_number();
-  gateway_.link()->ask(EndCall{number, running.call}, number,
-                       [this, id = running.call.id, bytes](Result<Reply> reply) {
-                         recording_bytes_ -= bytes;
-                         const auto found = calls_.find(id);
-                         if (found == calls_.end())
-                           return;
-                         if (!reply) {
-                           found->second.recording = false;  // again when the head is back
-                           return;
-                         }
-                         const AsyncCall& call = found->second.call;
-                         if (reply->error.empty())
-                           tell_webhook(call.endpoint, id,
-                                        Json::object({{"id", id},
-                                                      {"endpoint", call.endpoint},
-                                                      {"status", enum_name(call.state)},
-                                                      {"answer_status", call.status},
-                                                      {"url", "/calls/" + id}})
-                                            .dump(),
-                                        1);
-                       });
+  gateway_.ask_head(EndCall{number, running.call}, number,
+                    [this, id = running.call.id, bytes](Result<Reply> reply) {
+                      recording_bytes_ -= bytes;
+                      const auto found = calls_.find(id);
+                      if (found == calls_.end())
+                        return;
+                      if (!reply) {
+                        found->second.recording = false;  // again when the head is back
+                        return;
+                      }
+                      const AsyncCall& call = found->second.call;
+                      if (reply->error.empty())
+                        tell_webhook(call.endpoint, id,
+                                     Json::object({{"id", id},
+                                                   {"endpoint", call.endpoint},
+                                                   {"status", enum_name(call.state)},
+                                                   {"answer_status", call.status},
+                                                   {"url", "/calls/" + id}})
+                                         .dump(),
+                                     1);
+                    });
 }
 
 Json Calls::webhook_key() const {
@@ -520,6 +549,7 @@ void Calls::tell_webhook(const std::string& name,
                          const std::string& id,
                          std::string told,
                          std::uint32_t tries) {
+  const Gateway::Decision decision(gateway_);
   const auto endpoint = gateway_.find(name);
   if (!endpoint || endpoint->policy().webhook.empty())
     return;

@@ -16,6 +16,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <mutex>
 
 #include "gateway/gateway.h"
 
@@ -25,6 +26,8 @@ class Calls {
  public:
   // `key`: the private key that signs webhooks.
   Calls(Gateway& gateway, std::string key) : gateway_(gateway), key_(std::move(key)) {}
+  // These two on the request's loop, everything else on the first one; all under the gateway's
+  // lock.
   void accept(const std::shared_ptr<Front>& front, LiveEndpoint& endpoint);
   void page(const std::shared_ptr<Front>& front,
             std::string_view id);  // GET: its status or answer; DELETE: cancel
@@ -46,8 +49,17 @@ class Calls {
     bool under_way() const { return taking || fetch; }
   };
   struct OnTheLine {
+    std::mutex mutex;  // a place is given back wherever its request ends
     std::size_t all = 0;
     std::map<std::string, std::size_t> of_endpoint;
+  };
+  // A client that waits for an answer of the head.
+  struct Asker {
+    explicit Asker(const std::shared_ptr<Front>& of)
+        : front(of), id(of->ticket.id), request_id(of->request_id()) {}
+    std::shared_ptr<Front> front;  // to be touched on its loop only
+    RequestId id;
+    std::string request_id;
   };
   struct Full {
     SteadyTime until;
@@ -59,8 +71,11 @@ class Calls {
                    std::string caller,
                    std::string body,
                    std::shared_ptr<void> place);
-  void ask(const std::shared_ptr<Front>& front, const std::string& id);
-  void answer_page(const std::shared_ptr<Front>& front, Result<Reply> reply);
+  void refuse(const Asker& asker, net::Response response);
+  void respond(const Asker& asker, net::Response response);
+  void ask(const Asker& asker, const std::string& id);
+  void answer_page(const Asker& asker, Result<Reply> reply);
+  void cancel(const Asker& asker, const std::string& id);
   void take_whole(Running& running);
   void begin(Running& running);
   void not_under_way(const Running& running);

@@ -330,6 +330,7 @@ EndpointFigures LiveEndpoint::figures() const {
   f.first_byte_p95_us = first_byte.quantile(0.95).ns / 1000;
   f.first_byte_p99_us = first_byte.quantile(0.99).ns / 1000;
   f.first_byte = answers;
+  f.first_byte_native = native_answers;
   f.held_p99_us = held_time.quantile(0.99).ns / 1000;
   f.wake_us = wake_time.quantile(0.5).ns / 1000;
   if (watch_)

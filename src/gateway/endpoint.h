@@ -134,6 +134,7 @@ class LiveEndpoint {
   EndpointFigures totals;  // its counters
   Histogram first_byte, held_time, wake_time, start_time;
   billow::Histogram answers;  // first_byte for /metrics, with traces as exemplars
+  NativeBuckets native_answers;
   void close();
 
  private:

@@ -12,6 +12,13 @@ void Front::close_when_idle() {
     close();
 }
 
+void Front::drop() {
+  if (active() || state_ == State::tunnel)
+    place_->stay();
+  else
+    close();
+}
+
 void Front::close_after(SteadyTime idle_until) {
   closing_ = true;
   if (state_ == State::idle)

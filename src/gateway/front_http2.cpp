@@ -237,9 +237,11 @@ void Http2Front::take_over(Proxy& proxy,
   connection->peer_ = peer;
   connection->unix_uid_ = unix_uid;
   proxy.remember(connection);
-  connection->place_->wait_with([weak = std::weak_ptr(connection)] {
-    if (const auto dropped = weak.lock())
-      dropped->close();
+  connection->place_->wait_with([&proxy, weak = std::weak_ptr(connection)] {
+    proxy.run_here([weak] {
+      if (const auto dropped = weak.lock())
+        dropped->drop();
+    });
   });
   connection->stream_data(data);
 }
@@ -272,6 +274,13 @@ void Http2Front::close() {
   cut_all();
   stream_->close();
   proxy_.forget(*this);
+}
+
+void Http2Front::drop() {
+  if (requests_.empty())
+    close();
+  else
+    place_->stay();
 }
 
 void Http2Front::close_when_idle() {

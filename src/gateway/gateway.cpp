@@ -20,14 +20,16 @@ namespace {
 constexpr Duration tick_period = milliseconds(50);
 // From the end of a replica until requests that wait for its answer fail.
 constexpr Duration last_words_patience = seconds(1);
-// Until a request goes to a region where a replica must be woken for it.
-constexpr Duration pass_on_patience = seconds(2);
 
 template <class Map>
 void fill(Map& by_endpoint, const std::vector<RequestLimits>& rows) {
   by_endpoint.clear();
   for (const RequestLimits& each : rows)
     by_endpoint[each.endpoint] = each;
+}
+
+net::Response deleted(const LiveEndpoint& endpoint, const std::string& request_id = {}) {
+  return net::problem(404, fmt::format("endpoint {} was deleted", endpoint.name()), "", request_id);
 }
 
 constexpr std::size_t mirrored_body_bytes_max = 1 << 20;
@@ -38,6 +40,7 @@ constexpr std::size_t prompt_body_bytes_max = 8 << 20;
 Gateway::Gateway(net::Loop& loop, Options options)
     : loop_(loop),
       options_(std::move(options)),
+      several_(options_.proxy.threads > 1),
       hosts_(options_.domains),
       keys_(options_.data_dir.empty() ? "" : options_.data_dir + "/keys.json"),
       tracer_(random_u64(), options_.trace_sample),
@@ -68,10 +71,13 @@ Result<std::unique_ptr<Gateway>> Gateway::create(net::Loop& loop, Options option
   out->calls_ = std::make_unique<Calls>(*out, BILLOW_TRY(out->webhook_key()));
   out->peers_ = std::make_unique<Peers>(loop, *out->client_);
   out->tick_timer_ = loop.every(tick_period, [at = out.get()] { at->tick(); });
+  out->begin_lanes();
   return out;
 }
 
 Gateway::~Gateway() {
+  end_lanes();
+  alive_.reset();
   closing_ = true;
   save();
   if (handed_over_)
@@ -86,14 +92,17 @@ Gateway::~Gateway() {
   spans_.reset();
   samples_.reset();
   acme_.reset();
+  for (const auto& lane : lanes_)
+    lane->proxy.reset();
   proxy_.reset();
+  lanes_.clear();
   client_.reset();
   webhook_client_.reset();
 }
 
 std::string Gateway::next_request_id() {
   std::string id = id_prefix_ + '-';
-  append_number(id, last_request_ + 1, 16);
+  append_number(id, ++last_id_, 16);
   return id;
 }
 
@@ -105,7 +114,9 @@ std::shared_ptr<LiveEndpoint> Gateway::find(std::string_view name) const {
 // ---- the table
 
 void Gateway::take_table(Table table) {
+  const Decision decision(*this);
   const auto now = loop_.steady();
+  head_was_here_ = head_is_here();
   peers_->take(table.peers);
   routes_.take(table.door.models);
   hosts_.take(table.door.domains);
@@ -116,16 +127,9 @@ void Gateway::take_table(Table table) {
     auto& endpoint = endpoints_[row.name];
     if (!endpoint) {
       endpoint = std::make_shared<LiveEndpoint>(
-          row.name,
-          [this](FromGateway m) {
-            // Before the notification that callers wait for.
-            if (std::holds_alternative<RevisionJudged>(m))
-              tell_changes();
-            if (link_)
-              link_->say(m);
-          },
+          row.name, [this](FromGateway m) { say_to_head(std::move(m)); },
           [this] { return free_port(); });
-      endpoint->set_head_is_here([this] { return link_ && link_->connected(); });
+      endpoint->set_head_is_here([this] { return head_is_here(); });
       endpoint->set_wall_clock([] { return system_clock().wall(); });
     }
     if (const auto before = saved_.find(endpoint->name()); before != saved_.end()) {
@@ -147,16 +151,14 @@ void Gateway::take_table(Table table) {
     for (const auto& [id, held] : gone->router.queue())
       waiting.push_back(id);
     for (RequestId id : waiting)
-      refuse_held(*gone, id,
-                  net::problem(404, fmt::format("endpoint {} was deleted", gone->name())));
+      refuse_held(*gone, id, deleted(*gone));
     gone->close();
   }
   const auto all = endpoints_;
   for (const auto& [name, endpoint] : all) {
-    for (ReplicaKey key : endpoint->due_checks(now))
-      check_health(endpoint, key);
+    check_due(endpoint);
     // Waiting requests are served first: a replica that has just woken must not look idle.
-    give_out(*endpoint);
+    give_out(endpoint);
     endpoint->steer(now);
   }
   calls_->take(table.waiting);
@@ -191,7 +193,7 @@ void Gateway::give_up_on_ended(SteadyTime now) {
   const std::vector<std::pair<SteadyTime, std::shared_ptr<Upstream>>> over(due, ended_.end());
   ended_.erase(due, ended_.end());
   for (const auto& [since, upstream] : over)
-    proxy_->give_up(*upstream);
+    each_proxy([upstream](Proxy& proxy) { proxy.give_up(*upstream); });
 }
 
 Status Gateway::load_table() {
@@ -224,11 +226,11 @@ void Gateway::serve(const std::shared_ptr<Front>& front,
   ticket.trace = tracer_.begin(front->head().headers.get("traceparent"));
   ticket.http2 = endpoint->policy().protocol != EndpointProtocol::http1;
   if (auto no = check_size(*front, *endpoint))
-    return front->refuse(std::move(*no));
+    return refuse(front, std::move(*no));
   if (!ticket.key.empty() && !ticket.metered)
     if (auto no = count_key(*front, *endpoint)) {
       ++endpoint->totals.limited;
-      return front->refuse(std::move(*no));
+      return refuse(front, std::move(*no));
     }
   const auto& headers = front->head().headers;
   if (headers.has("Prefer") && headers.has_token("Prefer", "respond-async") &&
@@ -241,14 +243,15 @@ void Gateway::serve(const std::shared_ptr<Front>& front,
       front->begin_sample(std::move(sample));
   if (endpoint->policy().balance == EndpointBalance::prefix && read_prompt(front, endpoint))
     return;
-  route(front, *endpoint);
+  route(front, endpoint);
 }
 
-void Gateway::route(const std::shared_ptr<Front>& front, LiveEndpoint& endpoint) {
-  if (!endpoint.policy().sticky.empty())
-    wish_for_replica(*front, endpoint);
-  if (endpoint.row().canary != 0)
-    choose_revision(*front, endpoint);
+void Gateway::route(const std::shared_ptr<Front>& front,
+                    const std::shared_ptr<LiveEndpoint>& endpoint) {
+  if (!endpoint->policy().sticky.empty())
+    wish_for_replica(*front, *endpoint);
+  if (endpoint->row().canary != 0)
+    choose_revision(*front, *endpoint);
   hold_or_give(front, endpoint, 0);
 }
 
@@ -265,12 +268,13 @@ bool Gateway::read_prompt(const std::shared_ptr<Front>& front,
       *size > prompt_body_bytes_max || !reserve_body(*front, *size))
     return false;
   front->read_body(prompt_body_bytes_max, [this, front, endpoint](std::string body) {
+    const auto prefix = prefix_of(prompt_of(body));
+    const Decision decision(*this);
     if (find(endpoint->name()) != endpoint)
-      return front->refuse(net::problem(
-          404, fmt::format("endpoint {} was deleted", endpoint->name()), "", front->request_id()));
-    front->ticket.wish.prefix = prefix_of(prompt_of(body));
+      return refuse(front, deleted(*endpoint, front->request_id()));
+    front->ticket.wish.prefix = prefix;
     front->keep_body(std::move(body));
-    route(front, *endpoint);
+    route(front, endpoint);
   });
   return true;
 }
@@ -306,6 +310,7 @@ bool Gateway::reserve_body(Front& front, std::size_t bytes, bool can_do_without)
 // where an endpoint is open, and send them slowly.
 bool Gateway::grown(const std::shared_ptr<Front>& front, std::size_t bytes) {
   constexpr std::size_t step = 64 << 10;
+  const Decision decision(*this);
   const std::size_t held = front->ticket.body_held;
   // Those of asynchronous calls have a place of their own.
   if (!front->ticket.shares_memory || bytes <= limits::gateway_held_body_bytes_max ||
@@ -314,7 +319,7 @@ bool Gateway::grown(const std::shared_ptr<Front>& front, std::size_t bytes) {
   auto busy = api_error(503, "overloaded",
                         "too many large requests of this client are on their way; try again");
   busy.headers.add("Retry-After", "1");
-  front->refuse(std::move(busy));
+  refuse(front, std::move(busy));
   return false;
 }
 
@@ -330,114 +335,15 @@ void Gateway::mirror(Front& front, const std::shared_ptr<LiveEndpoint>& endpoint
     return;
   }
   ++endpoint->totals.mirrored;
-  const auto copy = std::make_shared<MirrorFront>(*proxy_, front, std::move(*body));
+  const auto copy = std::make_shared<MirrorFront>(front.proxy(), front, std::move(*body));
   // Posted: this runs inside the callback of the request that has ended.
-  loop_.post([copy, upstream] { copy->send(upstream); });
-}
-
-void Gateway::hold_or_give(const std::shared_ptr<Front>& front,
-                           LiveEndpoint& endpoint,
-                           ReplicaKey avoid) {
-  const auto now = loop_.steady();
-  Ticket& ticket = front->ticket;
-  if (pass_on(front, endpoint, {}))
-    return;
-  if (const std::string why = endpoint.hopeless(now); !why.empty()) {
-    auto answer = net::problem(
-        503, fmt::format("endpoint {} cannot serve: {}", endpoint.name(), why),
-        "see `billow endpoints " + endpoint.name() + "` and its logs", front->request_id());
-    answer.headers.add("Retry-After", std::to_string(endpoint.retry_after_s(now)));
-    return turn_away(front, std::move(answer));
-  }
-  const auto answer =
-      endpoint.router.arrive(ticket.id, now, ticket.arrived + ticket.timeout, avoid, ticket.wish);
-  switch (answer.verdict) {
-    case Router::Verdict::go:
-      if (auto upstream = endpoint.upstream(answer.replica))
-        return give(front, endpoint, upstream);
-      // Its address is unknown: it gets nothing until that changes, and the next one is tried.
-      endpoint.router.finished(answer.replica, now);
-      endpoint.unreachable(answer.replica, now);
-      return hold_or_give(front, endpoint, answer.replica);
-    case Router::Verdict::held:
-      break;
-    case Router::Verdict::full: {
-      ++endpoint.totals.refused;
-      auto full =
-          net::problem(429,
-                       fmt::format("{} requests already wait for endpoint {}",
-                                   endpoint.router.held(), endpoint.name()),
-                       "retry after the time in Retry-After, or raise --max", front->request_id());
-      full.headers.add("Retry-After", std::to_string(endpoint.retry_after_s(now)));
-      return turn_away(front, std::move(full));
-    }
-  }
-  held_.emplace(ticket.id, front);
-  endpoint.steer(now);
-}
-
-// A request that this region cannot serve now goes to the nearest region with an awake replica, or
-// to one that sleeps if ours does not come soon or may not start. It still counts as demand of this
-// region, so a replica is woken here.
-bool Gateway::pass_on(const std::shared_ptr<Front>& front,
-                      LiveEndpoint& endpoint,
-                      Duration waited) {
-  const auto& elsewhere = endpoint.row().elsewhere;
-  if (elsewhere.empty() || front->ticket.from_peer || endpoint.awake())
-    return false;
-  const bool anyone = !endpoint.row().steered || waited > pass_on_patience;
-  const auto to = peers_->nearest([&](const std::string& region) {
-    return std::any_of(elsewhere.begin(), elsewhere.end(), [&](const Elsewhere& e) {
-      return e.region == region && (anyone || e.awake > 0);
-    });
-  });
-  if (!to)
-    return false;
-  endpoint.router.lent(true);
-  front->give(to);
-  endpoint.steer(loop_.steady());
-  return true;
-}
-
-void Gateway::give_out(LiveEndpoint& endpoint) {
-  if (endpoint.router.held() == 0)
-    return;
-  if (!endpoint.row().elsewhere.empty() && !endpoint.awake()) {
-    std::vector<std::pair<RequestId, SteadyTime>> waiting;
-    for (const auto& [id, held] : endpoint.router.queue())
-      waiting.emplace_back(id, held.since);
-    for (const auto& [id, since] : waiting) {
-      const auto found = held_.find(id);
-      if (found == held_.end())
-        continue;
-      const auto front = found->second;
-      if (!pass_on(front, endpoint, loop_.steady() - since))
-        continue;
-      endpoint.router.cancel(id);
-      held_.erase(id);
-    }
-  }
-  for (const auto& each : endpoint.router.dispatch(loop_.steady())) {
-    const auto found = held_.find(each.request);
-    if (found == held_.end()) {
-      endpoint.router.finished(each.replica, loop_.steady());
-      continue;
-    }
-    const auto front = found->second;
-    held_.erase(found);
-    if (const auto upstream = endpoint.upstream(each.replica)) {
-      give(front, endpoint, upstream);
-      continue;
-    }
-    endpoint.router.finished(each.replica, loop_.steady());
-    endpoint.unreachable(each.replica, loop_.steady());
-    hold_or_give(front, endpoint, each.replica);
-  }
+  front.proxy().loop().post([copy, upstream] { copy->send(upstream); });
 }
 
 bool Gateway::failed(const std::shared_ptr<Front>& front,
                      const Failure& failure,
                      const std::string& why) {
+  const Decision decision(*this);
   const auto endpoint = std::static_pointer_cast<LiveEndpoint>(front->ticket.endpoint);
   const auto now = loop_.steady();
   const ReplicaKey from = front->ticket.upstream ? front->ticket.upstream->key : 0;
@@ -446,7 +352,7 @@ bool Gateway::failed(const std::shared_ptr<Front>& front,
   // would use up every retry, and another process may have bound its port since. If it has other
   // connections open, it lives: requests that make it close theirs take it from nobody else.
   const bool lives = failure.sent_anything && front->ticket.upstream &&
-                     proxy_->has_connection(*front->ticket.upstream, *front);
+                     front->proxy().has_connection(*front->ticket.upstream, *front);
   if (!lives)
     endpoint->unreachable(from, now);
   if (may_retry(failure) && !front->ticket.copy)
@@ -457,10 +363,7 @@ bool Gateway::failed(const std::shared_ptr<Front>& front,
     if (front->ticket.others.empty() || front->ticket.copy || !failure.body_kept)
       return false;
     leave_endpoint(*front, true);
-    loop_.post([this, front] {
-      if (!closing_ && front->active() && !next_endpoint(front))
-        front->refuse(nobody_left(*front));
-    });
+    try_next_endpoint(front);
     return true;
   }
   ++endpoint->totals.retried;
@@ -468,18 +371,16 @@ bool Gateway::failed(const std::shared_ptr<Front>& front,
     endpoint->router.lent(false);
   endpoint->router.finished(from, now);
   front->ticket.upstream = nullptr;
-  for (ReplicaKey key : endpoint->due_checks(now))
-    check_health(endpoint, key);
+  check_due(endpoint);
   // Posted: this runs inside the callback of the failing connection.
-  loop_.post([this, front, endpoint, from] {
+  front->proxy().loop().post([this, front, endpoint, from] {
     if (!front->active() || closing_)
       return;
+    const Decision later(*this);
     // The queue of an endpoint that was deleted meanwhile is no longer processed.
-    if (const auto at = endpoints_.find(endpoint->name());
-        at == endpoints_.end() || at->second != endpoint)
-      return front->refuse(net::problem(
-          404, fmt::format("endpoint {} was deleted", endpoint->name()), "", front->request_id()));
-    hold_or_give(front, *endpoint, from);
+    if (find(endpoint->name()) != endpoint)
+      return refuse(front, deleted(*endpoint, front->request_id()));
+    hold_or_give(front, endpoint, from);
   });
   return true;
 }
@@ -488,19 +389,20 @@ void Gateway::over(Front& front, End end) {
   const auto endpoint = std::static_pointer_cast<LiveEndpoint>(front.ticket.endpoint);
   const auto now = loop_.steady();
   Ticket& ticket = front.ticket;
+  const TokenUsage usage =
+      ticket.wants_usage && !ticket.usage_tail.empty() ? usage_of(ticket.usage_tail) : TokenUsage{};
+  if (log_ && !ticket.copy)
+    log_->add(front, endpoint ? std::string_view(endpoint->name()) : "-", end, now);
+  const Decision decision(*this);
   bodies_.give_back(ticket.body_party, std::exchange(ticket.body_held, 0));
   if (ticket.copy)
     return copy_over(front, end);
-  const TokenUsage usage =
-      ticket.wants_usage && !ticket.usage_tail.empty() ? usage_of(ticket.usage_tail) : TokenUsage{};
   if (endpoint)
     charge_key(*endpoint, ticket, end, usage);
-  if (log_)
-    log_->add(front, endpoint ? std::string_view(endpoint->name()) : "-", end, now);
   if (!endpoint || closing_)
     return;
   if (spans_ && ticket.trace.sampled)
-    spans_->add(front, endpoint->name(), end, now);
+    on_first([this, spans = Spans::of(front, endpoint->name(), end, now)] { spans_->add(spans); });
   if (samples_ && ticket.sample) {
     samples_->add(front, endpoint->name(), end, now);
     ticket.sample = nullptr;
@@ -532,6 +434,7 @@ void Gateway::over(Front& front, End end) {
     // Only a sampled trace can be looked up.
     endpoint->answers.add(took, ticket.trace.sampled ? trace_id_text(ticket.trace) : std::string(),
                           system_clock().wall());
+    endpoint->native_answers.add(took);
     endpoint->held_time.add(ticket.given - ticket.arrived);
   }
   endpoint->totals.tokens_in += usage.in;
@@ -539,7 +442,10 @@ void Gateway::over(Front& front, End end) {
   if (usage.in + usage.out > 0)
     endpoint->scaler.used_tokens(usage.in + usage.out);
   if (endpoint->router.held() > 0)
-    loop_.post([this, endpoint] { give_out(*endpoint); });
+    front.proxy().loop().post([this, endpoint] {
+      const Decision later(*this);
+      give_out(endpoint);
+    });
 }
 
 // What the end of a request says about its replica. One that got the request late is not to blame
@@ -565,16 +471,6 @@ void Gateway::copy_over(Front& front, End end) {
   const auto now = loop_.steady();
   endpoint->router.finished(front.ticket.upstream->key, now);
   judge_replica(*endpoint, front.ticket, end, now);
-}
-
-void Gateway::refuse_held(LiveEndpoint& endpoint, RequestId id, net::Response response) {
-  endpoint.router.cancel(id);
-  const auto found = held_.find(id);
-  if (found == held_.end())
-    return;
-  const auto front = found->second;
-  held_.erase(found);
-  turn_away(front, std::move(response));
 }
 
 }  // namespace billow::gateway

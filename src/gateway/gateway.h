@@ -1,9 +1,20 @@
 // The gateway: endpoints behind one proxy. It knows them from the table that the head sends. While
 // the head is away, and after its own restart, it continues with the last table, which is in its
-// data directory. Everything runs on one loop.
+// data directory.
+//
+// With several loops (Proxy::Options::threads), each has its part of the clients' connections. What
+// is decided about requests (slots, order, keys, replicas) is decided under one lock (Decision), by
+// whichever loop has the occasion. Two rules keep this free of races:
+// - A request (Front) is touched by the thread of its loop only. A decision of another loop reaches
+//   it by act(), which also checks that it is still the same request.
+// - The gateway's own connections (head, health checks, asynchronous calls, other gateways) belong
+//   to the first loop; others get there by on_first().
+// With one loop there is no lock, and act() and on_first() are plain calls.
 #pragma once
 
+#include <atomic>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -64,8 +75,11 @@ class Gateway final : public ProxyHost {
   static Result<std::unique_ptr<Gateway>> create(net::Loop& loop, Options options);
   ~Gateway() override;
 
-  void set_link(HeadLink* link) { link_ = link; }
-  HeadLink* link() { return link_; }
+  void set_link(HeadLink* link);
+  bool head_is_here() const;  // from any loop, under the lock
+  // A message to the head that it answers; from any loop. `done` runs on the first loop, under the
+  // lock.
+  void ask_head(FromGateway message, std::uint64_t number, std::function<void(Result<Reply>)> done);
   void take_table(Table table);
   void keep_table(const Table& table);  // for a gateway that starts before its head
   Status load_table();                  // the saved one, if any
@@ -82,7 +96,8 @@ class Gateway final : public ProxyHost {
   const std::string& secret() const { return secret_; }
   std::shared_ptr<LiveEndpoint> find(std::string_view name) const;
   std::uint64_t next_number() { return ++last_number_; }
-  void stop() { proxy_->stop_listening(); }
+  void stop();
+  bool deserted() const;  // no connection is left
   // A successor takes over what comes from now on. What is under way ends here.
   void hand_over();
   void set_on_leave(std::function<void()> fn) { on_leave_ = std::move(fn); }
@@ -90,6 +105,40 @@ class Gateway final : public ProxyHost {
     if (on_leave_)
       on_leave_();
   }
+
+  // The gateway's state is this thread's while a Decision exists. What it asks of requests (act) is
+  // carried out when the outermost one has ended and the lock is released.
+  class Decision {
+   public:
+    explicit Decision(const Gateway& gateway) : gateway_(const_cast<Gateway&>(gateway)) {
+      if (gateway_.several_)
+        gateway_.begin_decision();
+    }
+    ~Decision() {
+      if (gateway_.several_)
+        gateway_.end_decision();
+    }
+    Decision(const Decision&) = delete;
+
+   private:
+    Gateway& gateway_;
+  };
+  // Within a Decision: calls `fn` on the request's loop, if it is still this request and waits for
+  // its answer; else `otherwise`, which may be missing.
+  template <class Fn, class No = std::nullptr_t>
+  void act(const std::shared_ptr<Front>& front, RequestId id, Fn fn, No otherwise = nullptr) {
+    if (several_)
+      acts_.push_back({front, id, std::move(fn), std::move(otherwise)});
+    else if (front->active() && front->ticket.id == id)
+      fn();
+    else if constexpr (!std::is_null_pointer_v<No>)
+      otherwise();
+  }
+  // The same, on the loop of the request.
+  void refuse(const std::shared_ptr<Front>& front, net::Response response);
+  void respond(const std::shared_ptr<Front>& front, net::Response response);
+  // Calls `fn` under the lock on the first loop: at once if this is its thread.
+  void on_first(std::function<void()> fn);
 
   // ---- ProxyHost
   void arrived(const std::shared_ptr<Front>& front) override;
@@ -102,7 +151,28 @@ class Gateway final : public ProxyHost {
   std::string next_request_id() override;
 
  private:
+  struct Act {
+    std::shared_ptr<Front> front;
+    RequestId id = 0;
+    std::function<void()> fn, otherwise;
+    void run() const;
+  };
+  // A loop beside the first, with its connections.
+  struct Lane {
+    net::Loop loop;
+    std::unique_ptr<Proxy> proxy;
+    std::thread thread;
+  };
   Gateway(net::Loop& loop, Options options);
+  void begin_lanes();
+  void end_lanes();
+  void each_proxy(const std::function<void(Proxy&)>& fn);  // on its loop
+  void begin_decision() {
+    mutex_.lock();
+    ++depth_;
+  }
+  void end_decision();
+  void say_to_head(FromGateway message);
   Status prepare_certificate();
   Status check_listeners();
   Status begin_acme();
@@ -123,9 +193,11 @@ class Gateway final : public ProxyHost {
   void serve_model(const std::shared_ptr<Front>& front, const std::string& model);
   void serve_route(const std::shared_ptr<Front>& front, const ModelRoute& route);
   std::vector<std::string> models_for(Front& front) const;
+  WallTime model_made_at(const std::string& name) const;
   // The next endpoint of the request's model serves it; without one it is refused.
   void turn_away(const std::shared_ptr<Front>& front, net::Response response);
   bool next_endpoint(const std::shared_ptr<Front>& front);
+  void try_next_endpoint(const std::shared_ptr<Front>& front);  // soon
   void leave_endpoint(Front& front, bool failed);
   void leave_waiting_endpoint(const std::shared_ptr<LiveEndpoint>& endpoint, SteadyTime now);
   static net::Response nobody_left(const Front& front);
@@ -137,14 +209,14 @@ class Gateway final : public ProxyHost {
   // Counts a request for its key. An answer means that a limit refuses it.
   std::optional<net::Response> count_key(Front& front, const LiveEndpoint& endpoint);
   void charge_key(const LiveEndpoint& endpoint, Ticket& ticket, End end, const TokenUsage& usage);
-  void route(const std::shared_ptr<Front>& front, LiveEndpoint& endpoint);
+  void route(const std::shared_ptr<Front>& front, const std::shared_ptr<LiveEndpoint>& endpoint);
   bool read_prompt(const std::shared_ptr<Front>& front,
                    const std::shared_ptr<LiveEndpoint>& endpoint);
   void choose_revision(Front& front, LiveEndpoint& endpoint);
   void load_sticky_secret();
   void wish_for_replica(Front& front, LiveEndpoint& endpoint);
   void give(const std::shared_ptr<Front>& front,
-            LiveEndpoint& endpoint,
+            const std::shared_ptr<LiveEndpoint>& endpoint,
             const std::shared_ptr<Upstream>& upstream);
   // Memory for a request's body until the request ends. False: none is left for its client.
   BodyParty party_of(Front& front) const;
@@ -152,9 +224,18 @@ class Gateway final : public ProxyHost {
   void mirror(Front& front, const std::shared_ptr<LiveEndpoint>& endpoint);
   void copy_over(Front& front, End end);
   void judge_replica(LiveEndpoint& endpoint, const Ticket& ticket, End end, SteadyTime now);
-  void hold_or_give(const std::shared_ptr<Front>& front, LiveEndpoint& endpoint, ReplicaKey avoid);
-  void give_out(LiveEndpoint& endpoint);
-  bool pass_on(const std::shared_ptr<Front>& front, LiveEndpoint& endpoint, Duration waited);
+  void hold_or_give(const std::shared_ptr<Front>& front,
+                    const std::shared_ptr<LiveEndpoint>& endpoint,
+                    ReplicaKey avoid);
+  void give_out(const std::shared_ptr<LiveEndpoint>& endpoint);
+  void hand_to(const std::shared_ptr<LiveEndpoint>& endpoint,
+               const std::shared_ptr<Front>& front,
+               RequestId id,
+               ReplicaKey replica);
+  void check_due(const std::shared_ptr<LiveEndpoint>& endpoint);
+  bool pass_on(const std::shared_ptr<Front>& front,
+               const std::shared_ptr<LiveEndpoint>& endpoint,
+               Duration waited);
   void tick();
   void free_capacity();
   void give_up_on_ended(SteadyTime now);
@@ -176,7 +257,13 @@ class Gateway final : public ProxyHost {
   };
   net::Loop& loop_;
   Options options_;
-  HeadLink* link_ = nullptr;
+  const bool several_;  // loops
+  std::recursive_mutex mutex_;
+  std::uint32_t depth_ = 0;  // of Decisions
+  std::vector<Act> acts_;
+  std::vector<std::unique_ptr<Lane>> lanes_;  // all loops but the first
+  HeadLink* link_ = nullptr;                  // of the first loop
+  bool head_was_here_ = false;                // for the others
   std::unique_ptr<Proxy> proxy_;
   std::unique_ptr<net::HttpClient> client_, webhook_client_;
   std::unique_ptr<AccessLog> log_;
@@ -200,6 +287,7 @@ class Gateway final : public ProxyHost {
   std::unique_ptr<Spans> spans_;                                         // null: not exported
   std::vector<std::pair<SteadyTime, std::shared_ptr<Upstream>>> ended_;  // replicas, since when
   RequestId last_request_ = 0;
+  std::atomic<std::uint64_t> last_id_ = 0;
   BodyMemory bodies_;  // for those that are read as a whole, or copied
   std::uint64_t last_number_ = 0;
   std::string id_prefix_, secret_, peer_key_, peer_pin_, sticky_secret_;
@@ -208,6 +296,7 @@ class Gateway final : public ProxyHost {
   std::string kept_table_;  // as written last
   std::map<std::string, EndpointFigures> saved_;  // counters from before this process
   SteadyTime saved_at_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   bool closing_ = false;
   bool handed_over_ = false;  // the files in the data directory are the successor's
   std::function<void()> on_leave_;
@@ -241,6 +330,9 @@ inline constexpr std::string_view own_prefix = "/.well-known/billow";
 // The header by which the gateway recognises its own asynchronous calls.
 inline constexpr char internal_header[] = "X-Billow-Internal";
 
+// More wait for the lock around decisions most of their time.
+inline constexpr std::int64_t threads_max = 16;
+
 struct GatewayOptions {
   std::vector<std::string> listen = {"127.0.0.1:7071"};
   net::TlsServerOptions tls;
@@ -265,6 +357,7 @@ struct GatewayOptions {
   std::vector<std::string> serve;  // NAME=HOST:PORT[,HOST:PORT]: fixed endpoints without a head
   bool listen_any_port_if_taken = false;
   bool take_over = false;  // of the gateway that runs in the data directory, if one does
+  std::size_t threads = 1;
 };
 // Runs until a signal.
 Status run_gateway(GatewayOptions options);

@@ -26,7 +26,9 @@ std::string why_waiting(const LiveEndpoint& endpoint) {
 }  // namespace
 
 void Gateway::tick() {
+  const Decision decision(*this);
   const auto now = loop_.steady();
+  head_was_here_ = head_is_here();
   const auto all = endpoints_;
   for (const auto& [name, endpoint] : all) {
     for (RequestId id : endpoint->router.expire(now)) {
@@ -53,13 +55,12 @@ void Gateway::tick() {
       }
     }
     leave_waiting_endpoint(endpoint, now);
-    for (ReplicaKey key : endpoint->due_checks(now))
-      check_health(endpoint, key);
+    check_due(endpoint);
     for (ReplicaKey key : endpoint->due_live_checks(now))
       check_health(endpoint, key, Probe::live);
     if (endpoint->query_due(now))
       ask_prometheus(endpoint);
-    give_out(*endpoint);
+    give_out(endpoint);
     endpoint->steer(now);
   }
   tell_changes();
@@ -121,6 +122,13 @@ Check check_result_of(const Error& error) {
   return error.code == Code::timed_out ? Check::no_answer : Check::bad;
 }
 
+void Gateway::check_due(const std::shared_ptr<LiveEndpoint>& endpoint) {
+  on_first([this, endpoint] {
+    for (ReplicaKey key : endpoint->due_checks(loop_.steady()))
+      check_health(endpoint, key);
+  });
+}
+
 void Gateway::check_health(const std::shared_ptr<LiveEndpoint>& endpoint,
                            ReplicaKey key,
                            Probe probe) {
@@ -133,6 +141,7 @@ void Gateway::check_health(const std::shared_ptr<LiveEndpoint>& endpoint,
   const auto [path, timeout] = endpoint->question(key, probe);
   const auto judge = [this, weak = std::weak_ptr(endpoint), key, report, probe,
                       any = path.empty()](Result<int> status) {
+    const Decision decision(*this);
     const auto live = weak.lock();
     if (!live || closing_)
       return;
@@ -144,7 +153,7 @@ void Gateway::check_health(const std::shared_ptr<LiveEndpoint>& endpoint,
            loop_.steady());
     if (!healthy || probe == Probe::live)
       return;
-    give_out(*live);
+    give_out(live);
     live->steer(loop_.steady());
   };
   if (const auto protocol = endpoint->policy().protocol; protocol != EndpointProtocol::http1) {
@@ -184,6 +193,7 @@ void Gateway::ask_prometheus(const std::shared_ptr<LiveEndpoint>& endpoint) {
   request.headers = {{"User-Agent", "billow-gateway scaling"}};
   webhook_client_->fetch(std::move(request), [this, weak = std::weak_ptr(endpoint),
                                               text = query.query](Result<net::Response> answer) {
+    const Decision decision(*this);
     const auto live = weak.lock();
     if (!live || closing_)
       return;

@@ -22,6 +22,7 @@ void Gateway::save_figures() {
 }
 
 Figures Gateway::figures() const {
+  const Decision decision(*this);
   Figures out;
   for (const auto& address : proxy_->bound_addresses()) {
     const auto parsed = net::parse_address(address);
@@ -71,14 +72,14 @@ void Gateway::own_page(const std::shared_ptr<Front>& front) {
   if (path.starts_with(own_prefix))
     path.remove_prefix(own_prefix.size());
   if (path == "/healthz")
-    return front->respond(net::Response::json(200, R"({"ok":true})"));
+    return respond(front, net::Response::json(200, R"({"ok":true})"));
   if (path.starts_with("/calls/"))
     return calls_->page(front, path.substr(7));
   if (path == "/webhook-key")
-    return front->respond(net::Response::json(200, calls_->webhook_key().dump()));
+    return respond(front, net::Response::json(200, calls_->webhook_key().dump()));
   if (path == "/metrics" && front->local_user())
-    return front->respond({200, {{"Content-Type", "text/plain; version=0.0.4"}}, metrics()});
-  front->refuse(net::problem(404, "endpoints are at /f/NAME/…", "see `billow endpoints`",
+    return respond(front, {200, {{"Content-Type", "text/plain; version=0.0.4"}}, metrics()});
+  refuse(front, net::problem(404, "endpoints are at /f/NAME/…", "see `billow endpoints`",
                              front->request_id()));
 }
 

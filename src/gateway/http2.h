@@ -76,6 +76,7 @@ class Http2Front final : public net::StreamOwner,
   ~Http2Front() override;
   void close();
   void close_when_idle();
+  void drop();  // as Front::drop
   void check_deadlines(SteadyTime now);
 
   net::Http2Session& session() { return session_; }

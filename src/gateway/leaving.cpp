@@ -43,7 +43,8 @@ struct Leaving {
 }  // namespace
 
 void Gateway::hand_over() {
-  proxy_->hand_over(idle_patience);
+  const Decision decision(*this);
+  each_proxy([](Proxy& proxy) { proxy.hand_over(idle_patience); });
   save_figures();
   keys_.hand_over();
   handed_over_ = true;

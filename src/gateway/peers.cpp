@@ -99,7 +99,8 @@ void Peers::ask(const std::shared_ptr<Peer>& peer) {
         // The newest counts for half: distances change slowly, and single answers are late by
         // chance.
         if (there)
-          live->round_trip = live->there ? (live->round_trip + (now - began)) / 2 : now - began;
+          live->round_trip_ns =
+              live->there ? (live->round_trip_ns + (now - began).ns) / 2 : (now - began).ns;
         if (there != live->there)
           log_info("the gateway of region {} {}", live->row.region,
                    there ? "answers" : "does not answer");
@@ -111,7 +112,8 @@ std::shared_ptr<Upstream> Peers::nearest(
     const std::function<bool(const std::string& region)>& fits) const {
   const Peer* best = nullptr;
   for (const auto& peer : peers_)
-    if (peer->there && fits(peer->row.region) && (!best || peer->round_trip < best->round_trip))
+    if (peer->there && fits(peer->row.region) &&
+        (!best || peer->round_trip_ns < best->round_trip_ns))
       best = peer.get();
   return best ? best->upstream : nullptr;
 }

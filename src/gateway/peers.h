@@ -6,6 +6,7 @@
 // unchanged).
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <set>
@@ -45,8 +46,10 @@ class Peers {
     PeerRow row;
     std::shared_ptr<Upstream> upstream;
     std::unique_ptr<net::HttpClient> client;  // trusts only its certificate; null: it has none
-    bool there = false, asking = false;
-    Duration round_trip;
+    // Heard of on the first loop; all of them choose by it.
+    std::atomic<bool> there = false;
+    std::atomic<std::int64_t> round_trip_ns = 0;
+    bool asking = false;
     SteadyTime ask_at;
   };
   static Status secure(Peer& peer, const std::string& pin, net::Loop& loop);

@@ -13,11 +13,14 @@
 // - Connections to replicas are reused, but only if nothing unexpected has arrived on them.
 #pragma once
 
+#include <atomic>
 #include <ctime>
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <thread>
 #include <unordered_map>
 #include <vector>
 
@@ -46,17 +49,31 @@ class Proxy;
 class Http2Front;
 class Http2Back;
 
-// A replica as seen by the proxy, with its idle connections.
+// A replica as seen by the proxies of all loops. Each keeps connections of its own to it.
 struct Upstream {
   ReplicaKey key = 0;
   std::string name;  // "127.0.0.1:20017", for the log
   net::RawAddress address;
   std::string peer_key;  // of another gateway: authenticates us to it; empty: a replica
   std::shared_ptr<net::TlsContext> tls;  // verifies that gateway; null: without TLS
-  std::vector<std::shared_ptr<Back>> idle;
-  std::vector<std::shared_ptr<Http2Back>> http2;  // each carries many requests
+  const std::uint64_t serial;            // of this object: no other has it, ever
+  Upstream();
   static Result<std::shared_ptr<Upstream>> create(ReplicaKey key, const std::string& address);
-  void close();  // its idle connections, and those with HTTP/2
+  // No connection to it is kept any more. From any thread.
+  void close();
+  bool closed() const { return closed_; }
+  // `fn` is called once, when it is closed; at once if it is already.
+  void on_close(std::function<void()> fn);
+  // Connections that belong to any loop, so that one loop can tell whether the replica lives.
+  void opened(int fd);
+  void left(int fd);
+  bool has_open_socket() const;
+
+ private:
+  std::atomic<bool> closed_ = false;
+  mutable std::mutex mutex_;  // for the rest
+  std::vector<std::function<void()>> on_close_;
+  std::vector<int> sockets_;
 };
 
 // The host's decision about a request, kept until the request ends.
@@ -105,7 +122,8 @@ struct Ticket {
 
 enum class End { answered, refused, client_gone, replica_failed, timed_out };
 
-// Callbacks of the proxy, on the loop's thread.
+// Callbacks of the proxy, on the thread of its loop: a host with several proxies is called by
+// several threads.
 class ProxyHost {
  public:
   virtual ~ProxyHost() = default;
@@ -156,11 +174,14 @@ class Front : public net::StreamOwner, public std::enable_shared_from_this<Front
   void close();
   void check_deadlines(SteadyTime now);
   void close_when_idle();
+  // Makes room for another connection, unless a request has arrived meanwhile.
+  void drop();
   bool holds_connection(const Upstream& upstream) const;  // that is open
   void close_after(SteadyTime idle_until);  // its next answer, or that time without a request
   void give_up(const Upstream& upstream);
 
-  // ---- for the host
+  // ---- for the host, on the loop of its proxy
+  Proxy& proxy() const { return proxy_; }
   const net::HttpParser::Head& head() const { return head_; }
   std::string_view path() const;  // of the target, without its query
   // Where the request comes from, "ADDRESS:PORT". If only a trusted proxy knows, the port is 0.
@@ -299,7 +320,8 @@ class Front : public net::StreamOwner, public std::enable_shared_from_this<Front
 // One connection to a replica; a request over HTTP/2 (StreamBack) overrides how it is sent.
 class Back : public net::StreamOwner, public std::enable_shared_from_this<Back> {
  public:
-  Back(Proxy& proxy, net::Transport transport);
+  // `counted`: other loops ask the upstream for connections.
+  Back(Proxy& proxy, net::Transport transport, std::shared_ptr<Upstream> counted);
   ~Back() override;
   virtual void serve(Front* front, bool head_only, bool upgrade);
   // The head of the front's request, and its body so far. `end`: the body is complete.
@@ -330,18 +352,26 @@ class Back : public net::StreamOwner, public std::enable_shared_from_this<Back> 
 
  private:
   void lost(const std::string& why);
+  void leave_upstream();
   void send_pieces(std::string_view head, std::string_view data, bool end);
   std::shared_ptr<net::Stream> stream_;
+  std::shared_ptr<Upstream> counted_;
+  int counted_fd_ = -1;
   std::optional<net::HttpParser> parser_;
   std::string pending_;
   std::uint64_t written_before_ = 0;
   bool head_only_ = false, upgrade_ = false, tunnel_ = false;
 };
 
+// The connections of one loop. With several loops, the first one listens and deals connections to
+// all of them in turn, so that each has its share whatever addresses clients have; a successor that
+// gets the listening sockets may have another number of loops. What a connection does afterwards,
+// and its connections to replicas, stay with its loop.
 class Proxy {
  public:
   struct Options {
     std::vector<std::string> listen;
+    std::size_t threads = 1;             // loops; the host makes the others
     std::vector<HandedListener> handed;  // used instead of new ones
     // A client that begins with a TLS handshake is served with this certificate. Others are served
     // on the same port; whether they get more than a redirect is the host's decision.
@@ -360,16 +390,23 @@ class Proxy {
     Duration connect_timeout = limits::gateway_connect_timeout;
   };
   static Result<std::unique_ptr<Proxy>> create(net::Loop& loop, Options options, ProxyHost& host);
+  // One for another loop, which gets its part of the connections of `first`.
+  static std::unique_ptr<Proxy> beside(net::Loop& loop, Proxy& first);
   ~Proxy();
   std::vector<std::string> bound_addresses() const;
   // That have sent something. Each request over HTTP/2 counts besides its connection.
   std::size_t connections() const { return fronts_.size() + http2_.size(); }
+  // The thread that calls this runs the loop from now on.
+  void begin_thread() { thread_ = std::this_thread::get_id(); }
+  bool on_own_thread() const { return alone_ || thread_ == std::this_thread::get_id(); }
+  // Runs on its loop: now, if this is its thread. From any thread.
+  void run_here(std::function<void()> fn);
   void stop_listening();  // current requests are still answered
   std::vector<HandedListener> listeners() const;
   // A successor accepts from now on. Each connection gets one more answer, which tells the client
   // to connect again, or is closed after `idle_patience` without a request.
   void hand_over(Duration idle_patience);
-  bool deserted() const { return connections() == 0 && undecided_.empty(); }
+  bool deserted() const { return coming_ == 0 && held_ == 0; }  // from any thread
 
   net::Loop& loop() { return loop_; }
   const Options& options() const { return options_; }
@@ -377,7 +414,7 @@ class Proxy {
   bool stopping() const { return stopping_; }
   void forget(Front& front);
   void forget(Http2Front& connection);
-  void remember(const std::shared_ptr<Front>& front) { fronts_.emplace(front.get(), front); }
+  void remember(const std::shared_ptr<Front>& front);
   void remember(const std::shared_ptr<Http2Front>& connection);
   std::string_view date();
   std::shared_ptr<Back> connect(const std::shared_ptr<Upstream>& upstream,
@@ -391,10 +428,17 @@ class Proxy {
 
  private:
   struct Listening;
+  // Connections to a replica.
+  struct Pool {
+    std::weak_ptr<Upstream> of;
+    std::vector<std::shared_ptr<Back>> idle;
+    std::vector<std::shared_ptr<Http2Back>> http2;  // each carries many requests
+    void close();
+  };
+  Pool& pool_of(const std::shared_ptr<Upstream>& upstream);
   Result<net::Transport> dial(const Upstream& upstream, bool http2);
   std::shared_ptr<Back> connect_http2(const std::shared_ptr<Upstream>& upstream, std::string& why);
-  void sweep_upstreams(SteadyTime now);
-  void watch(const std::shared_ptr<Upstream>& upstream);
+  void sweep_pools(SteadyTime now);
   Proxy(net::Loop& loop, Options options, ProxyHost& host);
   Status listen();
   void accept_some(Listening& listening);
@@ -404,6 +448,10 @@ class Proxy {
     Place place;
     std::string peer = {};  // as a trusted proxy has named it
   };
+  void deal(Accepted accepted, bool sorted);
+  void take(Accepted accepted, bool sorted);
+  void begin_sweeps();
+  void count();  // after a change of what it holds
   void sort_out(Accepted accepted);
   bool sort(Accepted& accepted);
   bool take_proxy_header(Accepted& accepted);
@@ -425,7 +473,14 @@ class Proxy {
   std::vector<std::unique_ptr<Listening>> listening_;
   std::unordered_map<Front*, std::shared_ptr<Front>> fronts_;
   std::unordered_map<Http2Front*, std::shared_ptr<Http2Front>> http2_;
-  std::vector<std::weak_ptr<Upstream>> upstreams_;
+  std::unordered_map<std::uint64_t, Pool> pools_;  // by the upstream's serial number
+  const bool alone_;                               // there is one loop
+  std::atomic<std::thread::id> thread_ = std::this_thread::get_id();
+  std::vector<Proxy*> dealt_to_;  // of the first: all of them
+  std::size_t next_dealt_ = 0;
+  std::atomic<std::size_t> coming_ = 0;  // connections dealt and not taken yet
+  std::atomic<std::size_t> held_ = 0;    // and others, which end before the process does
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   std::time_t date_second_ = 0;
   std::string date_text_;
   bool stopping_ = false;

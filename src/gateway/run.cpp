@@ -173,6 +173,7 @@ Result<Table> fixed_table(const std::vector<std::string>& serve, std::uint32_t s
     row.name = text.substr(0, equals);
     BILLOW_TRY_VOID(check_name("endpoint", row.name));
     row.serving = 1;
+    row.deployed_at = system_clock().wall();
     row.policy.concurrency = 0;
     row.policy.sample = sample;
     std::string addresses = text.substr(equals + 1);
@@ -222,6 +223,7 @@ Result<std::unique_ptr<Gateway>> open_gateway(net::Loop& loop,
   }
   made.proxy.handed = std::move(handed);
   made.proxy.tls = options.tls;
+  made.proxy.threads = std::max<std::size_t>(1, options.threads);
   made.data_dir = options.data_dir;
   made.advertise = options.advertise;
   made.webhook_hosts = options.webhook_hosts;
@@ -310,7 +312,7 @@ class Process {
   void end_within(Duration patience) {
     stopping_ = true;
     drained_ = loop_.every(milliseconds(20), [this] {
-      if (gateway_.proxy().deserted())
+      if (gateway_.deserted())
         loop_.stop();
     });
     give_up_ = loop_.after(patience, [this] { loop_.stop(); });

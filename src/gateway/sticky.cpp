@@ -78,17 +78,22 @@ void Gateway::wish_for_replica(Front& front, LiveEndpoint& endpoint) {
 }
 
 void Gateway::give(const std::shared_ptr<Front>& front,
-                   LiveEndpoint& endpoint,
+                   const std::shared_ptr<LiveEndpoint>& endpoint,
                    const std::shared_ptr<Upstream>& upstream) {
   Ticket& ticket = front->ticket;
   ticket.set_cookie.clear();  // of an earlier try
-  if (endpoint.policy().sticky == "cookie" && ticket.wish.replica != upstream->key)
+  if (endpoint->policy().sticky == "cookie" && ticket.wish.replica != upstream->key)
     ticket.set_cookie = fmt::format(
         "{}={}; Path={}; HttpOnly; SameSite=Lax{}", replica_cookie,
-        endpoint.token_of(upstream->key, sticky_secret_),
+        endpoint->token_of(upstream->key, sticky_secret_),
         ticket.prefix_bytes > 0 ? front->head().target.substr(0, ticket.prefix_bytes) + "/" : "/",
         front->tls() ? "; Secure" : "");
-  front->give(upstream);
+  act(
+      front, ticket.id, [front, upstream] { front->give(upstream); },
+      [this, endpoint, upstream] {
+        const Decision decision(*this);
+        endpoint->router.finished(upstream->key, loop_.steady());
+      });
 }
 
 std::string LiveEndpoint::token_of(ReplicaKey key, std::string_view secret) {

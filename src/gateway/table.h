@@ -8,7 +8,7 @@
 #include <variant>
 #include <vector>
 
-#include "base/histogram.h"
+#include "base/exposition.h"
 #include "base/json.h"
 #include "core/model/event.h"
 
@@ -102,6 +102,7 @@ struct EndpointRow {
   std::string no_room;
   std::uint32_t awake_max = UINT32_MAX;  // replicas that its limit of spending pays for
   std::string awake_max_why;
+  WallTime deployed_at;  // the revision in force
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("steered", s.steered);
@@ -125,6 +126,7 @@ struct EndpointRow {
     v("no_room", s.no_room);
     v("awake_max", s.awake_max);
     v("awake_max_why", s.awake_max_why);
+    v("deployed_at_ns", s.deployed_at);
   }
 };
 
@@ -341,6 +343,7 @@ struct EndpointFigures {
   std::vector<double> daily_peaks;
   std::uint32_t serving = 0, canary = 0;  // the revisions whose replicas and settings it uses
   std::uint32_t sick = 0;  // replicas; those that get requests nevertheless count as ready, too
+  NativeBuckets first_byte_native;  // the durations of `first_byte`, in finer buckets
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("name", s.name);
@@ -376,6 +379,7 @@ struct EndpointFigures {
     v("serving", s.serving);
     v("canary", s.canary);
     v("sick", s.sick);
+    v("first_byte_native", s.first_byte_native);
   }
 };
 struct Figures {

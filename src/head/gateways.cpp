@@ -58,13 +58,6 @@ Gateways::~Gateways() {
 }
 
 void Gateways::adopt(std::shared_ptr<net::WebSocket> socket, std::string region) {
-  // Only one can steer a region: a second one, who sees no requests, would put to sleep what the
-  // first one serves from. It dials again, and is taken when the first has gone.
-  if (link_of(region)) {
-    log_debug("another gateway of region \"{}\" is already connected", region);
-    socket->close();
-    return;
-  }
   auto link = std::make_shared<Link>();
   link->socket = std::move(socket);
   link->region = std::move(region);
@@ -93,7 +86,8 @@ void Gateways::adopt(std::shared_ptr<net::WebSocket> socket, std::string region)
         if (const auto from = weak.lock(); from && *alive)
           heard(from, text);
       });
-  log_info("a gateway connected{}", link->region.empty() ? "" : ", region " + link->region);
+  log_info("a gateway connected{}{}", link->region.empty() ? "" : ", region " + link->region,
+           is_first(*link) ? "" : "; it passes requests on to the one that was there before");
   changed();
 }
 
@@ -111,6 +105,20 @@ const Gateways::Link* Gateways::link_of(const std::string& region) const {
   return nullptr;
 }
 
+// Only the first of a region steers: a second one sees other requests, and would put to sleep what
+// the first serves from, or give it more requests than it has slots. It passes requests on to the
+// first, and takes its place when that has gone.
+bool Gateways::is_first(const Link& link) const {
+  return link_of(link.region) == &link;
+}
+
+// A gateway that replaces another one comes while the head still sees its predecessor's connection.
+// It is not a second one: it dials again.
+bool Gateways::is_successor(const Link& link) const {
+  const Link* first = link_of(link.region);
+  return first && first != &link && !link.gateway.empty() && first->gateway == link.gateway;
+}
+
 // Whether it may have replicas of an endpoint. Where no gateway of the endpoint's regions is there,
 // the first one stands in.
 bool Gateways::steers(const Link& link, const Endpoint& endpoint) const {
@@ -118,7 +126,7 @@ bool Gateways::steers(const Link& link, const Endpoint& endpoint) const {
   if (!link.socket->open())
     return false;
   if (among(regions, link.region))
-    return true;
+    return is_first(link);
   if (std::any_of(regions.begin(), regions.end(),
                   [&](const std::string& r) { return link_of(r) != nullptr; }))
     return false;
@@ -184,6 +192,11 @@ const gateway::EndpointFigures* Gateways::figures(const std::string& endpoint) c
 }
 
 // One table for all the events of a turn, and only what is durable leaves.
+// A second gateway of a region gets none before it has said who it is.
+bool Gateways::ready(const Link& link) const {
+  return link.socket->open() && (is_first(link) || !link.gateway.empty());
+}
+
 void Gateways::changed() {
   if (posted_ || links_.empty())
     return;
@@ -193,7 +206,7 @@ void Gateways::changed() {
       return;
     posted_ = false;
     for (const auto& link : links_) {
-      if (!link->socket->open())
+      if (!ready(*link))
         continue;
       options_.engine().when_durable([this, alive, link, text = table(*link)] {
         if (*alive)
@@ -219,15 +232,16 @@ void Gateways::when_known(std::function<void()> fn) {
   made.fn = std::move(fn);
   made.patience = loop_.after(patience, [this, number] { known(number); });
   for (const auto& link : links_)
-    if (link->socket->open())
+    if (ready(*link))
       made.waits_for.insert(link.get());
   for (const auto& link : links_)
-    options_.engine().when_durable([this, alive = alive_, link, number, text = table(*link)] {
-      if (!*alive)
-        return;
-      send_table(link, text);
-      link->send(gateway::Ask{number});
-    });
+    if (made.waits_for.contains(link.get()))
+      options_.engine().when_durable([this, alive = alive_, link, number, text = table(*link)] {
+        if (!*alive)
+          return;
+        send_table(link, text);
+        link->send(gateway::Ask{number});
+      });
   if (made.waits_for.empty())
     known(number);
 }
@@ -297,13 +311,16 @@ std::string Gateways::table(const Link& link) const {
   gateway::Table table;
   table.door = control::served_front_door(state);
   for (const auto& other : links_)
-    if (other.get() != &link && other->socket->open() && !other->peer_address.empty())
+    if (other.get() != &link && other->socket->open() && !other->peer_address.empty() &&
+        is_first(*other))
       table.peers.push_back({other->region, other->peer_address, other->peer_key});
   for (const auto& [name, endpoint] : state.endpoints) {
     gateway::EndpointRow row;
     row.name = name;
-    if (const Revision* current = endpoint.current())
+    if (const Revision* current = endpoint.current()) {
       row.policy = current->policy;
+      row.deployed_at = current->made_at;
+    }
     row.serving = endpoint.serving;
     row.rolling = endpoint.rolling;
     row.canary = endpoint.canary;
@@ -439,6 +456,8 @@ void Gateways::heard(const std::shared_ptr<Link>& link, std::string_view text) {
       link->peer_address = m.peer_address;
       link->peer_key = m.peer_key;
       link->gateway = m.gateway;
+      if (self.is_successor(*link))
+        return link->socket->close();
       self.record_keys(*link, m.keys);
       for (const auto& each : m.endpoints) {
         link->figures[each.name] = each;

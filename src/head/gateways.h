@@ -2,9 +2,9 @@
 // A wish becomes a command like any other; figures are samples, of which the newest is kept in
 // memory.
 //
-// One gateway of a region is connected at a time, and one alone steers a replica: that of its
-// region, or, for endpoints that are served anywhere, the one that has been connected longest. A
-// revision takes over when every gateway that steers it has found it healthy.
+// One gateway alone steers a replica: of those of its region, or, for endpoints that are served
+// anywhere, of all of them, the one that has been connected longest. The others pass requests on to
+// it. A revision takes over when every gateway that steers it has found it healthy.
 #pragma once
 
 #include <functional>
@@ -59,6 +59,9 @@ class Gateways {
   void record_keys(Link& link, const std::vector<KeyUse>& uses);
   const Link* leader() const;
   const Link* link_of(const std::string& region) const;
+  bool is_first(const Link& link) const;
+  bool is_successor(const Link& link) const;
+  bool ready(const Link& link) const;  // for a table
   bool steers(const Link& link, const Endpoint& endpoint) const;
   const Link* owner(const Endpoint& endpoint, const Job& replica) const;
   void judged(const std::shared_ptr<Link>& link, const RevisionJudged& verdict);

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "base/text.h"
 #include "net/address.h"
 
 namespace billow::client {
@@ -16,6 +17,15 @@ std::string whole_path(const std::string& path) {
 }
 
 }  // namespace
+
+Result<std::size_t> read_threads(const Parsed& parsed, const char* option) {
+  if (!parsed.has(option))
+    return 1;
+  const auto number = parse_int(parsed.get(option), 1, gateway::threads_max);
+  if (!number)
+    return pass(Error(number.error()).in(fmt::format("--{}", option)));
+  return static_cast<std::size_t>(*number);
+}
 
 Status read_front_door(const Parsed& parsed, gateway::GatewayOptions& options) {
   options.domains = parsed.all("domain");
@@ -66,6 +76,8 @@ Result<std::vector<std::string>> front_door_arguments(const Parsed& parsed) {
   if (parsed.has("gateway-cert"))
     out.insert(out.end(), {"--cert", whole_path(parsed.get("gateway-cert")), "--key",
                            whole_path(parsed.get("gateway-key"))});
+  if (const auto threads = BILLOW_TRY(read_threads(parsed, "gateway-threads")); threads > 1)
+    out.insert(out.end(), {"--threads", std::to_string(threads)});
   return out;
 }
 

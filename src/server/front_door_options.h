@@ -30,6 +30,8 @@ inline constexpr OptionSpec front_door_options[] = {
      Completes::file},
 };
 
+// Threads of a gateway, by the option of this name; 1 without it.
+Result<std::size_t> read_threads(const Parsed& parsed, const char* option);
 // Of `billow gateway`.
 Status read_front_door(const Parsed& parsed, gateway::GatewayOptions& options);
 // Of `billow up`: as the gateway that it starts gets them, which runs in another directory.

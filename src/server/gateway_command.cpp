@@ -52,6 +52,7 @@ constexpr OptionSpec gateway_options[] = {
     {"take-over", 0, nullptr,
      "replace the gateway that runs on this data directory without refusing a connection"},
     {"any-port", 0, nullptr, "use another port if the address is taken"},
+    {"threads", 0, "N", "threads that serve connections, 1 to 16 (default 1)"},
     {"log-json", 0, nullptr, "log as JSON lines"},
     {"verbose", 'v', nullptr, "log debug messages"},
 };
@@ -112,6 +113,10 @@ int cmd_gateway(const Parsed& parsed) {
       return report_usage(Error(address.error()).in("--advertise"));
   options.listen_any_port_if_taken = parsed.has("any-port");
   options.take_over = parsed.has("take-over");
+  if (const auto threads = read_threads(parsed, "threads"); !threads)
+    return report_usage(threads.error());
+  else
+    options.threads = *threads;
   if (options.head.empty() == options.serve.empty())
     return report_usage(
         {Code::invalid,

@@ -83,6 +83,7 @@ constexpr OptionSpec up_options[] = {
      "certificate that endpoints are served with (PEM; default: self-signed)", false,
      Completes::file},
     {"gateway-key", 0, "FILE", "key of that certificate (PEM)", false, Completes::file},
+    {"gateway-threads", 0, "N", "threads of the gateway, 1 to 16 (default 1)"},
     {"gateway-user", 0, "NAME",
      "account of the gateway if the head is root (default: billow-gateway, else nobody)"},
     {"webhook-host", 0, "HOST",

@@ -96,7 +96,7 @@ class Processes:
             )
         return self.start("nginx", "-p", self.dir, "-c", path)
 
-    def gateway(self, upstream_port):
+    def gateway(self, upstream_port, threads=1):
         port = free_port()
         pid = self.start(
             self.billow,
@@ -106,7 +106,8 @@ class Processes:
             "--listen",
             f"127.0.0.1:{port}",
             "--data",
-            os.path.join(self.dir, "gateway"),
+            os.path.join(self.dir, f"gateway{threads}"),
+            *(["--threads", str(threads)] if threads > 1 else []),
         )
         await_port(port)
         deadline = time.monotonic() + 20

@@ -75,8 +75,9 @@ Result<std::unique_ptr<Acme>> Acme::create(net::Loop& loop,
 }
 
 std::string Acme::challenge(std::string_view token) const {
-  const auto found = challenges_.find(token);
-  return found == challenges_.end() ? "" : found->second;
+  auto challenges = challenges_.lock();
+  const auto found = challenges->find(token);
+  return found == challenges->end() ? "" : found->second;
 }
 
 void Acme::look() {
@@ -236,7 +237,7 @@ void Acme::prove(const Json& authorization) {
                 why = detail;
             return failed(why);
           }
-          challenges_.clear();
+          challenges_.lock()->clear();
           if (order_->record.empty())
             return next_authorization();
           run_hook("remove", [this](const Status&) { next_authorization(); });
@@ -244,7 +245,7 @@ void Acme::prove(const Json& authorization) {
       });
     };
     if (!by_dns) {
-      challenges_[order_->token] = proof;
+      (*challenges_.lock())[order_->token] = proof;
       return tell();
     }
     const auto digest = sha256(proof);
@@ -347,7 +348,7 @@ void Acme::failed(const std::string& why) {
 void Acme::finish(const Status& result) {
   if (!order_)
     return;
-  challenges_.clear();
+  challenges_.lock()->clear();
   wait_timer_.cancel();
   const std::string name = order_->names.front();
   if (!result) {

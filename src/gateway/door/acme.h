@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/sync.h"
 #include "net/http/http_client.h"
 #include "net/jws.h"
 #include "process/spawn.h"
@@ -46,7 +47,7 @@ class Acme {
                                               std::string directory,
                                               Hooks hooks);
   ~Acme();
-  // The content of /.well-known/acme-challenge/TOKEN; empty: none.
+  // The content of /.well-known/acme-challenge/TOKEN; empty: none. From any thread.
   std::string challenge(std::string_view token) const;
 
  private:
@@ -94,7 +95,7 @@ class Acme {
   std::deque<std::string> nonces_;
   std::map<std::string, Trouble> troubles_;  // by the first name
   std::unique_ptr<Order> order_;             // under way
-  std::map<std::string, std::string, std::less<>> challenges_;
+  mutable Sync<std::map<std::string, std::string, std::less<>>> challenges_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   net::Timer look_timer_, wait_timer_, hook_timer_;
 };

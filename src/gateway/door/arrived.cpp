@@ -22,6 +22,7 @@ net::Response no_endpoint(std::string_view name, const std::string& request_id) 
 }  // namespace
 
 void Gateway::arrived(const std::shared_ptr<Front>& front) {
+  const Decision decision(*this);
   front->ticket.id = ++last_request_;
   if (refuse_plain(front))
     return;
@@ -32,16 +33,18 @@ void Gateway::arrived(const std::shared_ptr<Front>& front) {
       !peer.empty() && headers.has(grpc_endpoint_header) && equal_constant_time(peer, peer_key_)) {
     const auto endpoint = find(headers.get(grpc_endpoint_header));
     if (!endpoint)
-      return front->refuse(no_endpoint(headers.get(grpc_endpoint_header), front->request_id()));
+      return refuse(front, no_endpoint(headers.get(grpc_endpoint_header), front->request_id()));
     return arrived_at(front, endpoint, 0);
   }
   const auto found = hosts_.find(headers.get("Host"));
   if (found.kind == HostNames::Kind::unknown && path != "/healthz" && !is_own_call(*front))
-    return front->refuse(net::problem(
-        421, fmt::format("this gateway does not serve {}", host_of(headers.get("Host"))),
-        "use the gateway's address or NAME.DOMAIN; admins add others: billow domain add DOMAIN "
-        "ENDPOINT",
-        front->request_id()));
+    return refuse(
+        front,
+        net::problem(
+            421, fmt::format("this gateway does not serve {}", host_of(headers.get("Host"))),
+            "use the gateway's address or NAME.DOMAIN; admins add others: billow domain add DOMAIN "
+            "ENDPOINT",
+            front->request_id()));
   front->ticket.own_name = found.by_own_domain || found.kind == HostNames::Kind::endpoint;
   if (found.kind == HostNames::Kind::endpoint && !is_own_call(*front))
     return arrived_by_host(front, found);
@@ -55,7 +58,7 @@ void Gateway::arrived(const std::shared_ptr<Front>& front) {
       endpoint_prefix.size(), path.find('/', endpoint_prefix.size()) - endpoint_prefix.size());
   const auto endpoint = find(name);
   if (!endpoint)
-    return front->refuse(no_endpoint(name, front->request_id()));
+    return refuse(front, no_endpoint(name, front->request_id()));
   arrived_at(front, endpoint, endpoint_prefix.size() + name.size());
 }
 
@@ -63,9 +66,9 @@ void Gateway::arrived_at(const std::shared_ptr<Front>& front,
                          const std::shared_ptr<LiveEndpoint>& endpoint,
                          std::size_t prefix_bytes) {
   if (auto answer = cors_preflight(*front, endpoint->policy()))
-    return front->refuse(std::move(*answer));
+    return refuse(front, std::move(*answer));
   if (auto no = check_access(*front, *endpoint, secret_, peer_key_))
-    return front->refuse(std::move(*no));
+    return refuse(front, std::move(*no));
   serve(front, endpoint, prefix_bytes);
 }
 
@@ -89,10 +92,10 @@ void Gateway::arrived_by_host(const std::shared_ptr<Front>& front, const HostNam
     return own_page(front);
   const auto endpoint = find_by_host(found);
   if (!endpoint && found.endpoint.empty())
-    return front->refuse(net::problem(404, "the endpoint of this host name was deleted",
+    return refuse(front, net::problem(404, "the endpoint of this host name was deleted",
                                       "see `billow domain list`", front->request_id()));
   if (!endpoint)
-    return front->refuse(no_endpoint(found.endpoint, front->request_id()));
+    return refuse(front, no_endpoint(found.endpoint, front->request_id()));
   front->ticket.by_host = true;
   arrived_at(front, endpoint, 0);
 }
@@ -101,14 +104,16 @@ void Gateway::arrived_by_grpc(const std::shared_ptr<Front>& front) {
   const std::string_view name = grpc_endpoint(front->head());
   const auto endpoint = find(name);
   if (!endpoint)
-    return front->refuse(net::problem(
-        404,
-        fmt::format("no endpoint is named \"{}\"; name it with the metadata {}, or as the first "
-                    "part of the authority",
-                    check_name("endpoint", name) ? name : "?", lower(grpc_endpoint_header)),
-        "", front->request_id()));
+    return refuse(
+        front, net::problem(
+                   404,
+                   fmt::format(
+                       "no endpoint is named \"{}\"; name it with the metadata {}, or as the first "
+                       "part of the authority",
+                       check_name("endpoint", name) ? name : "?", lower(grpc_endpoint_header)),
+                   "", front->request_id()));
   if (auto no = check_access(*front, *endpoint, secret_, peer_key_))
-    return front->refuse(std::move(*no));
+    return refuse(front, std::move(*no));
   serve(front, endpoint, 0);
 }
 
@@ -124,9 +129,9 @@ bool Gateway::refuse_plain(const std::shared_ptr<Front>& front) {
   if (acme_ && front->path().starts_with(challenge_prefix)) {
     const auto answer = acme_->challenge(front->path().substr(challenge_prefix.size()));
     if (answer.empty())
-      front->refuse(net::problem(404, "no such challenge", "", front->request_id()));
+      refuse(front, net::problem(404, "no such challenge", "", front->request_id()));
     else
-      front->respond({200, {{"Content-Type", "application/octet-stream"}}, answer});
+      respond(front, {200, {{"Content-Type", "application/octet-stream"}}, answer});
     return true;
   }
   if (plain_everywhere_ || front->tls())
@@ -137,10 +142,10 @@ bool Gateway::refuse_plain(const std::shared_ptr<Front>& front) {
   if ((front->head().method == "GET" || front->head().method == "HEAD") && !host.empty()) {
     net::Response moved{308, {}, ""};
     moved.headers.add("Location", fmt::format("https://{}{}", host, front->head().target));
-    front->refuse(std::move(moved));
+    refuse(front, std::move(moved));
     return true;
   }
-  front->refuse(net::problem(403, "this gateway is reached over https only",
+  refuse(front, net::problem(403, "this gateway is reached over https only",
                              "use https:// and the same address; replace a key that was sent "
                              "without TLS",
                              front->request_id()));

@@ -36,6 +36,7 @@ Result<std::unique_ptr<Certificates>> Certificates::create(Options options) {
 }
 
 bool Certificates::look() {
+  const std::lock_guard lock(mutex_);
   std::set<std::string> here;
   bool changed = false;
   for (const std::string& directory : options_.directories) {
@@ -122,11 +123,13 @@ const Certificates::Pair* Certificates::best(std::string_view name) const {
 }
 
 std::shared_ptr<net::TlsContext> Certificates::find(std::string_view name) const {
+  const std::lock_guard lock(mutex_);
   const Pair* found = name.empty() ? nullptr : best(name);
   return found ? found->context : default_;
 }
 
 std::optional<Certificates::Life> Certificates::life_of(std::string_view name) const {
+  const std::lock_guard lock(mutex_);
   const Pair* found = best(name);
   return found ? std::optional(found->life) : std::nullopt;
 }

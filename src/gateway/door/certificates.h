@@ -6,6 +6,7 @@
 
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -48,6 +49,7 @@ class Certificates {
   const Pair* best(std::string_view name) const;
 
   Options options_;
+  mutable std::mutex mutex_;           // for what follows: handshakes of several loops ask
   std::map<std::string, Pair> pairs_;  // by the certificate's path
   // By host name or wildcard: the pair that lasts longest. Names of many certificates are asked for
   // again and again, on the loop that serves requests.

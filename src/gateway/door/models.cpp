@@ -28,11 +28,22 @@ net::Response api_error(int status, std::string_view code, const std::string& me
 
 namespace {
 
-Json model_document(const std::string& name) {
-  return Json::object({{"id", name}, {"object", "model"}, {"created", 0}, {"owned_by", "billow"}});
+Json model_document(const std::string& name, WallTime created) {
+  return Json::object({{"id", name},
+                       {"object", "model"},
+                       {"created", created.ns / seconds(1).ns},
+                       {"owned_by", "billow"}});
 }
 
 }  // namespace
+
+// When the model was made: its route, or the endpoint's revision in force.
+WallTime Gateway::model_made_at(const std::string& name) const {
+  if (const ModelRoute* route = routes_.find(name))
+    return route->made_at;
+  const auto found = endpoints_.find(name);
+  return found == endpoints_.end() ? WallTime{} : found->second->row().deployed_at;
+}
 
 // The endpoints that admit the caller, and the routes to them, by name.
 std::vector<std::string> Gateway::models_for(Front& front) const {
@@ -82,49 +93,56 @@ void Gateway::front_door(const std::shared_ptr<Front>& front) {
   if (front->head().method == "OPTIONS") {
     for (const auto& [name, endpoint] : endpoints_)
       if (auto answer = cors_preflight(*front, endpoint->policy()); answer && answer->status == 204)
-        return front->refuse(std::move(*answer));
+        return refuse(front, std::move(*answer));
     // A browser sends no key with this question, so a refusal must not ask for one.
     const auto& headers = front->head().headers;
     if (const auto origin = headers.get("Origin");
         !origin.empty() && headers.has("Access-Control-Request-Method"))
-      return front->refuse(net::problem(
-          403, fmt::format("calls from pages of {} are not allowed", origin),
-          fmt::format("deploy the endpoint with --cors {}", origin), front->request_id()));
+      return refuse(front,
+                    net::problem(403, fmt::format("calls from pages of {} are not allowed", origin),
+                                 fmt::format("deploy the endpoint with --cors {}", origin),
+                                 front->request_id()));
   }
   const std::vector<std::string> names = models_for(*front);
   if (names.empty())
-    return front->refuse(api_error(
-        401, "invalid_api_key",
-        fmt::format("{}; the owner of an endpoint creates keys with: billow endpoint-key NAME",
-                    offered_by(*front).key.empty() ? "no key was sent (Authorization: Bearer KEY)"
-                                                   : "this key opens no endpoint")));
+    return refuse(
+        front,
+        api_error(401, "invalid_api_key",
+                  fmt::format(
+                      "{}; the owner of an endpoint creates keys with: billow endpoint-key NAME",
+                      offered_by(*front).key.empty() ? "no key was sent (Authorization: Bearer KEY)"
+                                                     : "this key opens no endpoint")));
   if (looks && path == "/v1/models") {
     Json list = Json::array();
     for (const std::string& name : names)
-      list.push(model_document(name));
-    return front->respond(net::Response::json(
-        200, Json::object({{"object", "list"}, {"data", std::move(list)}}).dump()));
+      list.push(model_document(name, model_made_at(name)));
+    return respond(front,
+                   net::Response::json(
+                       200, Json::object({{"object", "list"}, {"data", std::move(list)}}).dump()));
   }
   if (looks && path.starts_with("/v1/models/")) {
     const std::string name =
         net::percent_decode(path.substr(std::string_view("/v1/models/").size())).value_or("");
     if (!std::binary_search(names.begin(), names.end(), name))
-      return front->refuse(api_error(404, "model_not_found",
+      return refuse(front, api_error(404, "model_not_found",
                                      fmt::format("the model \"{}\" does not exist, or this key "
                                                  "does not open it",
                                                  name)));
-    return front->respond(net::Response::json(200, model_document(name).dump()));
+    return respond(front,
+                   net::Response::json(200, model_document(name, model_made_at(name)).dump()));
   }
   if (front->head().method != "POST")
-    return front->refuse(api_error(
-        404, "not_found", "no model is named; use POST with a \"model\", or /f/NAME/v1/…"));
+    return refuse(front,
+                  api_error(404, "not_found",
+                            "no model is named; use POST with a \"model\", or /f/NAME/v1/…"));
   // Bodies of all requests together are bounded: strangers can send them where an endpoint is open.
   front->ticket.shares_memory = true;
   front->ticket.strip_credentials = true;
   front->read_body(body_bytes_max, [this, front](std::string body) {
     const auto model = model_name(body);
+    const Decision decision(*this);
     if (!model)
-      return front->refuse(api_error(400, "model_missing",
+      return refuse(front, api_error(400, "model_missing",
                                      "the body must be a JSON object with the text \"model\""));
     front->keep_body(std::move(body));
     serve_model(front, *model);
@@ -136,7 +154,7 @@ void Gateway::serve_model(const std::shared_ptr<Front>& front, const std::string
     return serve_route(front, *route);
   const auto endpoint = find(model);
   if (!endpoint || check_access(*front, *endpoint, secret_, peer_key_))
-    return front->refuse(no_model(model));
+    return refuse(front, no_model(model));
   serve(front, endpoint, 0);
 }
 
@@ -164,7 +182,7 @@ void Gateway::serve_route(const std::shared_ptr<Front>& front, const ModelRoute&
   }
   front->ticket = before;
   if (!admitted)
-    return front->refuse(no_model(route.name));
+    return refuse(front, no_model(route.name));
   const bool by_key = !admitted->key.empty() || admitted->from_peer;
   std::vector<std::string> order = routes_.order(route.name, [&](const std::string& name) {
     return by_key ? find(name) != nullptr : std::ranges::find(open, name) != open.end();
@@ -186,10 +204,10 @@ net::Response Gateway::nobody_left(const Front& front) {
 
 void Gateway::turn_away(const std::shared_ptr<Front>& front, net::Response response) {
   if (front->ticket.others.empty())
-    return front->refuse(std::move(response));
+    return refuse(front, std::move(response));
   leave_endpoint(*front, response.status >= 500);
   if (!next_endpoint(front))
-    front->refuse(std::move(response));
+    refuse(front, std::move(response));
 }
 
 // The endpoint's part in the request is over; the request goes on.
@@ -228,15 +246,23 @@ bool Gateway::next_endpoint(const std::shared_ptr<Front>& front) {
 
 // Its replica has refused the request: 429 says that it is busy, not that it is broken.
 void Gateway::turned_down(const std::shared_ptr<Front>& front, int status) {
+  const Decision decision(*this);
   const auto endpoint = std::static_pointer_cast<LiveEndpoint>(front->ticket.endpoint);
   if (const auto& upstream = front->ticket.upstream;
       upstream && status != 429 && !Peers::is_peer(upstream->key))
     endpoint->answered(upstream->key, Answered::error, loop_.steady());
   leave_endpoint(*front, status != 429);
-  // Posted: this runs inside the callback of the replica's connection.
-  loop_.post([this, front] {
-    if (!closing_ && front->active() && !next_endpoint(front))
-      front->refuse(nobody_left(*front));
+  try_next_endpoint(front);
+}
+
+// Posted: this runs inside the callback of the replica's connection.
+void Gateway::try_next_endpoint(const std::shared_ptr<Front>& front) {
+  front->proxy().loop().post([this, front] {
+    if (closing_ || !front->active())
+      return;
+    const Decision decision(*this);
+    if (!next_endpoint(front))
+      refuse(front, nobody_left(*front));
   });
 }
 

@@ -103,6 +103,7 @@ Status Gateway::check_listeners() {
 // Added domains, one certificate each. For own domains a wildcard, if DNS records can be set;
 // without them, one for each endpoint's name.
 std::vector<std::vector<std::string>> Gateway::wanted_certificates() const {
+  const Decision decision(*this);
   std::vector<std::vector<std::string>> out;
   for (const std::string& name : hosts_.domains())
     out.push_back({name});

@@ -31,7 +31,10 @@ std::string_view end_name(End end) {
 }
 
 AccessLog::AccessLog(net::Loop& loop, std::string path) : path_(std::move(path)) {
-  timer_ = loop.every(milliseconds(250), [this] { flush(); });
+  timer_ = loop.every(milliseconds(250), [this] {
+    const std::lock_guard lock(mutex_);
+    flush();
+  });
 }
 
 AccessLog::~AccessLog() {
@@ -39,6 +42,7 @@ AccessLog::~AccessLog() {
 }
 
 void AccessLog::add(const Front& front, std::string_view endpoint, End end, SteadyTime now) {
+  const std::lock_guard lock(mutex_);
   if (buffer_.size() > buffer_bytes_max)
     flush();
   const Ticket& t = front.ticket;

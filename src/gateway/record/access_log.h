@@ -3,6 +3,7 @@
 // strings and no header values: they may contain keys and tokens.
 #pragma once
 
+#include <mutex>
 #include <string>
 
 #include "base/file.h"
@@ -16,11 +17,13 @@ class AccessLog {
  public:
   AccessLog(net::Loop& loop, std::string path);
   ~AccessLog();
+  // From the thread of the request's loop.
   void add(const Front& front, std::string_view endpoint, End end, SteadyTime now);
 
  private:
   const std::string& time_text(WallTime now);  // the same for all lines of a second
   void flush();
+  std::mutex mutex_;  // for everything
   std::string path_;
   Fd fd_;
   std::uint64_t bytes_ = 0;

@@ -3,6 +3,7 @@
 // dropped and counted.
 #pragma once
 
+#include <atomic>
 #include <deque>
 #include <memory>
 #include <string>
@@ -29,6 +30,7 @@ class OtlpSender {
   };
   static Result<std::unique_ptr<OtlpSender>> create(net::Loop& loop, Options options);
   void push(std::string item);  // a span or a metric in JSON
+  // From any thread.
   std::uint64_t exported() const { return exported_; }
   std::uint64_t dropped() const { return dropped_; }
 
@@ -41,7 +43,7 @@ class OtlpSender {
   net::Url url_;
   std::unique_ptr<net::HttpClient> client_;
   std::deque<std::string> queue_;
-  std::uint64_t exported_ = 0, dropped_ = 0;
+  std::atomic<std::uint64_t> exported_ = 0, dropped_ = 0;
   bool sending_ = false, complained_ = false;
   net::Timer timer_;
 };

@@ -101,6 +101,7 @@ Result<std::unique_ptr<Samples>> Samples::create(net::Loop& loop, Options option
 }
 
 std::shared_ptr<Sample> Samples::begin(std::uint32_t part) {
+  const std::lock_guard lock(mutex_);
   random_ ^= random_ << 13;  // xorshift: which requests are kept need not be unpredictable
   random_ ^= random_ >> 7;
   random_ ^= random_ << 17;
@@ -119,6 +120,7 @@ std::shared_ptr<Sample> Samples::begin(std::uint32_t part) {
 
 void Samples::add(const Front& front, std::string_view endpoint, End end, SteadyTime now) {
   const std::string line = sample_line(front, endpoint, end, now);
+  const std::lock_guard lock(mutex_);
   if (bytes_ + line.size() > bytes_max) {
     ++dropped_;
     return;
@@ -147,6 +149,7 @@ void Samples::close(const std::string& endpoint, Open& open) {
 }
 
 void Samples::tick(SteadyTime now) {
+  const std::lock_guard lock(mutex_);
   for (auto& [endpoint, open] : open_)
     if (open.samples > 0 && now - open.since >= options_.every)
       close(endpoint, open);
@@ -169,6 +172,7 @@ void Samples::send_next() {
 }
 
 void Samples::sent(const Status& result) {
+  const std::lock_guard lock(mutex_);
   sending_ = false;
   const SteadyTime now = loop_.steady();
   if (result) {

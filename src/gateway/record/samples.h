@@ -11,9 +11,11 @@
 //   ends is lost.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -39,8 +41,14 @@ class Samples {
   // The request has ended.
   void add(const Front& front, std::string_view endpoint, End end, SteadyTime now);
   void tick(SteadyTime now);
-  std::uint64_t sent() const { return sent_; }
-  std::uint64_t dropped() const { return dropped_; }
+  std::uint64_t sent() const {
+    const std::lock_guard lock(mutex_);
+    return sent_;
+  }
+  std::uint64_t dropped() const {
+    const std::lock_guard lock(mutex_);
+    return dropped_;
+  }
 
  private:
   struct Batch {
@@ -58,6 +66,7 @@ class Samples {
   void sent(const Status& result);
 
   net::Loop& loop_;
+  mutable std::mutex mutex_;  // for what follows: requests end on several loops
   Options options_;
   s3::Place place_;
   std::uint64_t random_;
@@ -65,7 +74,8 @@ class Samples {
   std::vector<Batch> waiting_;                     // the first is being sent
   bool sending_ = false;
   SteadyTime again_at_, next_warning_;
-  std::shared_ptr<std::size_t> collected_ = std::make_shared<std::size_t>(0);
+  std::shared_ptr<std::atomic<std::size_t>> collected_ =
+      std::make_shared<std::atomic<std::size_t>>(0);
   std::size_t bytes_ = 0;  // of open and waiting batches
   std::uint64_t sent_ = 0, dropped_ = 0, number_ = 0;
   std::unique_ptr<net::Workers> sender_;

@@ -61,7 +61,15 @@ Result<std::unique_ptr<Spans>> Spans::create(net::Loop& loop, const std::string&
   return std::unique_ptr<Spans>(new Spans(std::move(sender)));
 }
 
-void Spans::add(const Front& front, std::string_view endpoint, End end, SteadyTime now) {
+void Spans::add(const std::vector<std::string>& spans) {
+  for (const std::string& each : spans)
+    sender_->push(each);
+}
+
+std::vector<std::string> Spans::of(const Front& front,
+                                   std::string_view endpoint,
+                                   End end,
+                                   SteadyTime now) {
   const Ticket& ticket = front.ticket;
   const TraceContext& trace = ticket.trace;
   const WallTime wall = system_clock().wall();
@@ -83,9 +91,9 @@ void Spans::add(const Front& front, std::string_view endpoint, End end, SteadyTi
   span.attribute("billow.tries", ticket.tries);
   if (!ticket.key.empty())
     span.attribute("billow.key", ticket.key);
-  sender_->push(span.end(error));
+  std::vector<std::string> out = {span.end(error)};
   if (ticket.given.ns == 0)
-    return;
+    return out;
   Span call = begin_span(trace, trace.call, trace.span, kind_client);
   call.member("name", "replica");
   call.member("startTimeUnixNano", unix_ns(ticket.given));
@@ -96,7 +104,8 @@ void Spans::add(const Front& front, std::string_view endpoint, End end, SteadyTi
     call.attribute("billow.replica", static_cast<std::int64_t>(ticket.upstream->key));
   if (ticket.first_byte.ns != 0)
     call.attribute("billow.first_byte_us", (ticket.first_byte - ticket.given).ns / 1000);
-  sender_->push(call.end(error));
+  out.push_back(call.end(error));
+  return out;
 }
 
 }  // namespace billow::gateway

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "gateway/proxy.h"
 #include "gateway/record/otlp.h"
@@ -13,7 +14,12 @@ class Spans {
  public:
   // `url`: of the collector, as http://HOST:4318/v1/traces.
   static Result<std::unique_ptr<Spans>> create(net::Loop& loop, const std::string& url);
-  void add(const Front& front, std::string_view endpoint, End end, SteadyTime now);
+  // Those of a request that has ended, on the thread of its loop.
+  static std::vector<std::string> of(const Front& front,
+                                     std::string_view endpoint,
+                                     End end,
+                                     SteadyTime now);
+  void add(const std::vector<std::string>& spans);  // on the loop
   std::uint64_t exported() const { return sender_->exported(); }
   std::uint64_t dropped() const { return sender_->dropped(); }
 

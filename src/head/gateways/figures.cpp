@@ -106,6 +106,7 @@ void Gateways::add_up(const std::string& endpoint) {
       if (std::find(sum.notes.begin(), sum.notes.end(), note) == sum.notes.end())
         sum.notes.push_back(note);
     sum.first_byte.add(f.first_byte);
+    sum.first_byte_native.add(f.first_byte_native);
     sum.tokens_in += f.tokens_in;
     sum.tokens_out += f.tokens_out;
     sum.held += f.held;

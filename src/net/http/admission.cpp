@@ -105,9 +105,14 @@ bool Admission::drop_oldest(std::list<Place*>& waiting, SteadyTime now) {
     return false;
   Place* oldest = waiting.front();
   oldest->stop_waiting();
+  if (shared_)
+    oldest->count(false);
   note(Refused::displaced, oldest->peer_, now);
   // It may destroy the place, and itself with it.
-  if (const auto drop = std::exchange(oldest->drop_, nullptr))
+  const auto drop = oldest->drop_;
+  if (!shared_)
+    oldest->drop_ = nullptr;
+  if (drop)
     drop();
   return true;
 }
@@ -130,6 +135,7 @@ bool Admission::make_room(Party& party, CallerKind kind, const ShareLimits& shar
 }
 
 std::shared_ptr<Admission::Place> Admission::enter(const Peer& peer, SteadyTime now) {
+  const auto lock = guard();
   const CallerKind kind = peer.is_unix ? CallerKind::local : CallerKind::stranger;
   const auto holder = party(peer.name, kind, now);
   const ShareLimits& share = peer.is_unix ? limits_.per_caller : limits_.per_peer;
@@ -143,6 +149,7 @@ std::shared_ptr<Admission::Place> Admission::enter(const Peer& peer, SteadyTime 
 }
 
 void Admission::note(Refused reason, const std::string& peer, SteadyTime now) {
+  const auto lock = guard();
   Noted& noted = noted_[static_cast<std::size_t>(reason)];
   ++noted.total;
   ++noted.unlogged;
@@ -158,12 +165,14 @@ void Admission::log_refusals(Refused reason, Noted& noted, SteadyTime now) {
 }
 
 void Admission::report(SteadyTime now) {
+  const auto lock = guard();
   for (std::size_t i = 0; i < refused_reasons; ++i)
     if (Noted& noted = noted_[i]; noted.unlogged > 0 && now - noted.logged_at > report_every)
       log_refusals(static_cast<Refused>(i), noted, now);
 }
 
 ServerFigures Admission::figures() const {
+  const auto lock = guard();
   ServerFigures out;
   out.connections = counts_;
   out.body_bytes = body_bytes_;
@@ -178,21 +187,36 @@ Admission::Place::Place(std::shared_ptr<Admission> in,
                         std::shared_ptr<Party> party,
                         std::string peer)
     : in_(std::move(in)), party_(std::move(party)), peer_(std::move(peer)) {
-  ++in_->places_;
-  ++in_->count(party_->kind);
-  ++party_->connections;
+  const auto lock = in_->guard();
+  count(true);
 }
 
 Admission::Place::~Place() {
+  const auto lock = in_->guard();
   drop_ = nullptr;
   end();
   party_->unsent_bytes -= unsent_bytes_;
-  --party_->connections;
-  --in_->count(party_->kind);
-  --in_->places_;
+  count(false);
+}
+
+void Admission::Place::count(bool here) {
+  if (std::exchange(counted_, here) == here)
+    return;
+  const auto change = [here](std::size_t& number) {
+    here ? ++number : --number;
+  };
+  change(in_->places_);
+  change(in_->count(party_->kind));
+  change(party_->connections);
+}
+
+void Admission::Place::stay() {
+  const auto lock = in_->guard();
+  count(true);
 }
 
 void Admission::Place::wait_with(std::function<void()> drop) {
+  const auto lock = in_->guard();
   stop_waiting();
   drop_ = std::move(drop);
   wait();
@@ -215,6 +239,7 @@ void Admission::Place::stop_waiting() {
 }
 
 void Admission::Place::detach() {
+  const auto lock = in_->guard();
   stop_waiting();
   drop_ = nullptr;
 }
@@ -257,6 +282,7 @@ Status Admission::Place::move_to(const Caller& caller, SteadyTime now) {
 }
 
 Status Admission::Place::begin(const Caller& caller, SteadyTime now) {
+  const auto lock = in_->guard();
   BILLOW_TRY_VOID(move_to(caller, now));
   Party& party = *party_;
   if (party.requests >= share_.requests_max) {
@@ -293,10 +319,12 @@ Status Admission::Place::begin(const Caller& caller, SteadyTime now) {
 }
 
 void Admission::Place::engage() {
+  const auto lock = in_->guard();
   stop_waiting();
 }
 
 Status Admission::Place::add_body(std::uint64_t bytes, SteadyTime now) {
+  const auto lock = in_->guard();
   const bool of_all = in_->body_bytes_ + bytes > in_->limits_.body_bytes_max;
   if (of_all || party_->body_bytes + bytes > share_.body_bytes_max) {
     in_->note(Refused::body_bytes, party_->name, now);
@@ -313,6 +341,7 @@ Status Admission::Place::add_body(std::uint64_t bytes, SteadyTime now) {
 }
 
 bool Admission::Place::set_unsent(std::uint64_t bytes, SteadyTime now) {
+  const auto lock = in_->guard();
   const bool more = bytes > unsent_bytes_;
   party_->unsent_bytes += bytes - unsent_bytes_;
   unsent_bytes_ = bytes;
@@ -323,6 +352,7 @@ bool Admission::Place::set_unsent(std::uint64_t bytes, SteadyTime now) {
 }
 
 void Admission::Place::end() {
+  const auto lock = in_->guard();
   party_->body_bytes -= body_bytes_;
   in_->body_bytes_ -= body_bytes_;
   body_bytes_ = 0;

@@ -6,12 +6,17 @@
 // A party that is full loses its own oldest waiting connection and nobody else's. A server that is
 // full drops the oldest waiting connection of strangers, then of callers, and refuses a newcomer
 // only when nothing waits. Unix sockets and nodes have a reserve that the others cannot fill.
+//
+// Limits count for each party, whatever loop its connections are on: servers with several loops
+// share one Admission (Threads::several), which then has a lock. A connection of another loop is
+// dropped by that loop, a moment later; its place is free at once.
 #pragma once
 
 #include <array>
 #include <functional>
 #include <list>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <unordered_map>
 
@@ -25,7 +30,9 @@ Peer peer_at(int fd);
 class Admission : public std::enable_shared_from_this<Admission> {
  public:
   class Place;
-  explicit Admission(const ServerLimits& limits) : limits_(limits) {}
+  enum class Threads { one, several };
+  explicit Admission(const ServerLimits& limits, Threads threads = Threads::one)
+      : limits_(limits), shared_(threads == Threads::several) {}
 
   // A place for a new connection. Null: refused.
   std::shared_ptr<Place> enter(const Peer& peer, SteadyTime now);
@@ -33,9 +40,14 @@ class Admission : public std::enable_shared_from_this<Admission> {
   void note(Refused reason, const std::string& peer, SteadyTime now);
   void report(SteadyTime now);  // logs what has been summed up
   ServerFigures figures() const;
-  std::size_t connections() const { return places_; }
+  std::size_t connections() const {
+    const auto lock = guard();
+    return places_;
+  }
 
  private:
+  using Guard = std::unique_lock<std::recursive_mutex>;
+  Guard guard() const { return shared_ ? Guard(mutex_) : Guard(); }
   struct Party {
     std::string name;
     CallerKind kind = CallerKind::stranger;
@@ -65,6 +77,8 @@ class Admission : public std::enable_shared_from_this<Admission> {
   void log_refusals(Refused reason, Noted& noted, SteadyTime now);
 
   ServerLimits limits_;
+  const bool shared_;
+  mutable std::recursive_mutex mutex_;  // a connection that is dropped comes back while it is held
   std::unordered_map<std::string, std::shared_ptr<Party>> parties_;
   std::size_t parties_sweep_at_ = 1024;
   std::array<std::list<Place*>, caller_kinds> waiting_;  // of each kind, the oldest first
@@ -83,6 +97,8 @@ class Admission::Place {
 
   // `drop` closes the connection to make room for another one, while it waits for a request.
   void wait_with(std::function<void()> drop);
+  // It was to be dropped, but has got a request before its loop could do so.
+  void stay();
   // A request's head has arrived. An error is the answer: the caller has used up its share.
   Status begin(const Caller& caller, SteadyTime now);
   // The request is complete and must be answered: the connection cannot be dropped any more.
@@ -99,6 +115,7 @@ class Admission::Place {
   friend class Admission;
   void wait();
   void stop_waiting();
+  void count(bool here);
   Status move_to(const Caller& caller, SteadyTime now);
 
   std::shared_ptr<Admission> in_;
@@ -110,6 +127,7 @@ class Admission::Place {
   std::uint64_t unsent_bytes_ = 0;
   bool requesting_ = false;
   bool waiting_ = false;
+  bool counted_ = false;
   std::list<Place*>::iterator in_party_;
   std::list<Place*>::iterator in_kind_;
 };

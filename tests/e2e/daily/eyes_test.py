@@ -14,6 +14,7 @@ import time
 import unittest
 import urllib.request
 
+import replica
 from rig import BILLOW, SOURCE, Rig, poll, sse_events
 
 BUSY = "while true; do :; done"
@@ -712,6 +713,69 @@ class Prometheus(unittest.TestCase):
             plain = scrape(token, "*/*")
             self.assertIn("text/plain", plain.headers["content-type"])
             self.assertNotIn("# {", plain.body.decode())
+        finally:
+            rig.close()
+
+    def test_native_histograms_of_latencies(self):
+        rig = Rig(sim="1xH100")
+        try:
+            serve = rig.script(
+                replica.program("def answer(self):\n    time.sleep(0.3)\n    self.say(b'')\n")
+            )
+            rig.ok("deploy", "slow", "--min", 1, "--access", "open", "--", "python3", serve,
+                   timeout=120)  # fmt: skip
+            url = rig.json("endpoints")["endpoints"][0]["url"]
+            for _ in range(10):
+                with urllib.request.urlopen(url, timeout=60) as answer:
+                    self.assertEqual(answer.status, 200)
+            token = rig.api("POST", "/v1/tokens", {"name": "prom", "scope": "read"}).json["token"]
+            write(rig.file("token"), token)
+            host, port = rig.address()
+            target = {
+                "job_name": "billow",
+                "authorization": {"credentials_file": rig.file("token")},
+                "static_configs": [{"targets": [f"{host}:{port}"]}],
+            }
+            config = {"global": {"scrape_interval": "1s"}, "scrape_configs": [target]}
+            write(rig.file("prometheus.yml"), json.dumps(config))
+            _, ask = self.start_prometheus(rig, "--enable-feature=native-histograms")
+
+            def value(query):
+                result = ask("query", f"query={query}").get("result", [])
+                return result[0] if result else {}
+
+            family = "billow_endpoint_first_byte_seconds"
+            native = poll(lambda: value(family).get("histogram"), "a native histogram", 60)[1]
+            poll(
+                lambda: value(family)["histogram"][1]["count"] == "10", "all requests in it", 60
+            )
+            native = value(family)["histogram"][1]
+            self.assertGreaterEqual(float(native["sum"]), 3)
+            for _, lower, upper, _ in native["buckets"]:
+                self.assertAlmostEqual(float(upper) / float(lower), 2 ** (1 / 8), places=6)
+            median = float(value(f"histogram_quantile(0.5, {family})")["value"][1])
+            self.assertGreaterEqual(median, 0.27)
+            self.assertLess(median, 0.5, "the text format knows only that it is below 0.5")
+            self.assertEqual(value(family + "_bucket"), {}, "these are not the coarse buckets")
+            # A scrape has one format, so everything else is in it too.
+            text = rig.api("GET", "/metrics", token=token).body.decode()
+            families = {
+                line.split()[2]
+                for line in text.splitlines()
+                if line.startswith("# TYPE ") and not line.endswith(" histogram")
+            }
+            self.assertGreater(len(families), 50)
+            poll(
+                lambda: families <= set(ask("label/__name__/values")),
+                "every other metric",
+                30,
+            )
+            labelled = 'billow_endpoint_requests_total{endpoint="slow",project="default"}'
+            self.assertEqual(value(labelled)["value"][1], "10")
+            answer = rig.api("GET", "/metrics", token=token, headers={
+                "Accept": "application/openmetrics-text,application/vnd.google.protobuf;"
+                          "encoding=delimited;q=0.5"})  # fmt: skip
+            self.assertIn("openmetrics-text", answer.headers["content-type"])
         finally:
             rig.close()
 

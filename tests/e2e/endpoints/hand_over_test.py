@@ -216,6 +216,14 @@ class Successors(unittest.TestCase):
         poll(lambda: self.successions() > began, "another one", 30)
 
 
+class SuccessorsWithOtherThreads(Successors):
+    """The same between gateways with several loops, each with another number of them."""
+
+    def start(self, *options):
+        self.threads = {0: 3, 3: 1, 1: 2, 2: 3}[getattr(self, "threads", 0)]
+        return super().start("--threads", str(self.threads), *options)
+
+
 class Upgrades(EndpointTest):
     def up_with(self, *options):
         """Starts the head with other options; returns the gateway that has them."""

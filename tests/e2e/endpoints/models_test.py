@@ -2,6 +2,7 @@
 import json
 import os
 import subprocess
+import time
 import unittest
 
 from endpoints_test import EndpointTest
@@ -95,7 +96,10 @@ class Models(EndpointTest):
         )
         self.assertEqual(self.ask("wrong", "/v1/chat/completions", {"model": "qwen"})[0], 401)
         self.assertEqual(self.ask(self.keys["qwen"], "/v1/models/llama", method="GET")[0], 404)
-        self.assertEqual(self.ask(self.keys["qwen"], "/v1/models/qwen", method="GET")[0], 200)
+        status, model = self.ask(self.keys["qwen"], "/v1/models/qwen", method="GET")
+        self.assertEqual(status, 200)
+        made = self.endpoint("qwen")["revisions"][-1]["made_at"]
+        self.assertEqual(time.strftime("%FT%T", time.gmtime(model["created"])), made[:19])
 
     def test_a_key_does_not_reach_a_model_that_asks_for_none(self):
         self.deploy("open", "--access", "open", "--env-var", "BILLOW_ENDPOINT=open")
