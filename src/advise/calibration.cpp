@@ -146,9 +146,10 @@ std::vector<Effect> whole_effects(const Keys& k) {
           {"engine=" + k.engine, 0.1},
           {"precision=" + k.precision, 0.06},
           {"mix=" + k.mix, 0.06},
-          {"family=" + k.family, 0.2},
-          {"family-gpu-engine=" + k.family + "/" + k.gpu + "/" + k.engine, 0.15},
-          {"group=" + k.group, 0.15},
+          // How well the kernels of a combination are tuned, which says little about others.
+          {"family=" + k.family, 0.35},
+          {"family-gpu-engine=" + k.family + "/" + k.gpu + "/" + k.engine, 0.3},
+          {"group=" + k.group, 0.3},
           {"config=" + k.group + "/" + k.ranks, 0.061},
           {"kernels=" + k.engine + "/" + k.architecture + "/" + k.precision + "/" + k.mix, 0.05},
           {"version=" + k.version, 0.1},
@@ -222,6 +223,43 @@ Sample ttft_sample(const ServingRow& row) {
 
 namespace {
 
+// A model that nobody measured may resemble one that was measured ten times as well as one that was
+// measured a hundred times: every combination of model, GPU, engine and precision counts the same.
+std::vector<Sample> samples_of(const std::vector<ServingRow>& rows,
+                               Sample (*sample)(const ServingRow&)) {
+  std::map<std::string, double> rows_of;
+  for (auto& row : rows)
+    ++rows_of[group_key(row)];
+  std::vector<Sample> out;
+  double sum = 0;
+  for (auto& row : rows) {
+    out.push_back(sample(row));
+    sum += out.back().weight = 1 / rows_of[group_key(row)];
+  }
+  for (auto& s : out)
+    s.weight *= static_cast<double>(rows.size()) / sum;
+  return out;
+}
+
+// Measurements that lists copied from each other, some of them rounded, count once.
+constexpr double same_run = 0.015;  // relative difference
+std::vector<ServingRow> distinct_runs(const std::vector<ServingRow>& all) {
+  std::vector<ServingRow> rows;
+  std::map<std::string, std::vector<double>> known;
+  for (auto& row : all) {
+    if (!row.ttft_ms || !row.tpot_ms || !(*row.ttft_ms > 0) || !(*row.tpot_ms > 0) ||
+        !(rates_of(row).bandwidth > 0) || !(rates_of(row).half > 0))
+      continue;
+    auto& times = known[fmt::format("{} {:.0f} {}", series_key(row), row.concurrency, row.version)];
+    if (std::any_of(times.begin(), times.end(),
+                    [&](double t) { return std::fabs(*row.tpot_ms / t - 1) < same_run; }))
+      continue;
+    times.push_back(*row.tpot_ms);
+    rows.push_back(row);
+  }
+  return rows;
+}
+
 template <class Range>
 void widen(Range& range, double v) {
   range.from = range.to > 0 ? std::min(range.from, v) : v;
@@ -285,12 +323,12 @@ void Calibration::measure_errors(const std::vector<ServingRow>& rows, Intervals 
       return;
     for (auto& [name, inside] : parts) {
       std::set<std::size_t> held(inside.begin(), inside.end());
-      std::vector<Sample> tpot, ttft;
+      std::vector<ServingRow> seen;
       for (std::size_t i = 0; i < rows.size(); ++i)
         if (!held.contains(i))
-          tpot.push_back(tpot_sample(rows[i])), ttft.push_back(ttft_sample(rows[i]));
-      auto tpot_model = EfficiencyModel::fit(tpot, tpot_options),
-           ttft_model = EfficiencyModel::fit(ttft, ttft_options);
+          seen.push_back(rows[i]);
+      auto tpot_model = EfficiencyModel::fit(samples_of(seen, tpot_sample), tpot_options),
+           ttft_model = EfficiencyModel::fit(samples_of(seen, ttft_sample), ttft_options);
       for (auto i : inside) {
         auto a = tpot_sample(rows[i]), b = ttft_sample(rows[i]);
         errors[spread_key("tpot", place, rows[i])].push_back(
@@ -320,25 +358,13 @@ void Calibration::measure_errors(const std::vector<ServingRow>& rows, Intervals 
 }
 
 Result<Calibration> Calibration::fit(const std::vector<ServingRow>& all, Intervals intervals) {
-  std::vector<ServingRow> rows;
-  std::set<std::string> twice;  // lists copied into each other must not count twice
-  for (auto& row : all)
-    if (row.ttft_ms && row.tpot_ms && *row.ttft_ms > 0 && *row.tpot_ms > 0 &&
-        rates_of(row).bandwidth > 0 && rates_of(row).half > 0 &&
-        twice
-            .insert(fmt::format("{} {:.0f} {} {:.4f}", series_key(row), row.concurrency,
-                                row.version, *row.tpot_ms))
-            .second)
-      rows.push_back(row);
+  const auto rows = distinct_runs(all);
   if (rows.size() < 10)
     return fail(Code::invalid,
                 fmt::format("cannot calibrate on {} measured rows: too few", rows.size()));
   Calibration c;
-  std::vector<Sample> tpot, ttft;
-  for (auto& row : rows)
-    tpot.push_back(tpot_sample(row)), ttft.push_back(ttft_sample(row));
-  c.tpot_ = EfficiencyModel::fit(tpot, tpot_options);
-  c.ttft_ = EfficiencyModel::fit(ttft, ttft_options);
+  c.tpot_ = EfficiencyModel::fit(samples_of(rows, tpot_sample), tpot_options);
+  c.ttft_ = EfficiencyModel::fit(samples_of(rows, ttft_sample), ttft_options);
   c.remember(rows);
   if (intervals != Intervals::none)
     c.measure_errors(rows, intervals);

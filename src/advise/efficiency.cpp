@@ -14,7 +14,7 @@ struct Problem {
   struct Row {
     std::vector<double> powers;                // the terms, each to the power p
     std::vector<std::size_t> groups, offsets;  // first parameter of each
-    double target;
+    double target, counts;
   };
   std::size_t terms = 0;
   std::vector<Row> rows;
@@ -26,7 +26,7 @@ struct Problem {
   Problem(const std::vector<Sample>& samples, double p) : power(p) {
     for (auto& s : samples) {
       terms = s.terms.size();
-      Row row{s.terms, {}, {}, std::log(s.measured)};
+      Row row{s.terms, {}, {}, std::log(s.measured), s.weight};
       for (auto& t : row.powers)
         t = std::pow(t, power);
       for (auto& g : s.groups)
@@ -81,7 +81,7 @@ double misfit(const Problem& problem, const std::vector<double>& theta, double n
   double sum = 0;
   std::vector<double> share;
   for (auto& row : problem.rows)
-    sum += robust_loss((row.target - problem.evaluate(row, theta, share)) / noise);
+    sum += row.counts * robust_loss((row.target - problem.evaluate(row, theta, share)) / noise);
   for (std::size_t i = 0; i < theta.size(); ++i)
     sum += 0.5 * theta[i] * theta[i] * problem.precision[i];
   return sum;
@@ -101,7 +101,7 @@ std::vector<double> newton_step(const Problem& problem,
   for (std::size_t r = 0; r < problem.rows.size(); ++r) {
     auto& row = problem.rows[r];
     double e = row.target - problem.evaluate(row, theta, shares[r]);
-    weight[r] = robust_weight(e / noise) / (noise * noise);
+    weight[r] = row.counts * robust_weight(e / noise) / (noise * noise);
     for (auto g : row.groups)
       for (std::size_t j = 0; j < k; ++j) {
         gradient[g + j] += weight[r] * e * shares[r][j];

@@ -34,6 +34,7 @@ struct Sample {
   std::vector<Effect> groups;   // scale each term separately
   std::vector<Effect> offsets;  // scale the sum
   double measured = 0;          // ms; the fitted value
+  double weight = 1;            // how much it counts in a fit
 };
 
 class EfficiencyModel {

@@ -13,7 +13,7 @@ constexpr double weights_over = 1.3, experts_over = 1.5, cache_over = 1.35, arit
                  prefill_over = 1.6, attention_over = 2.5, prefill_weights_over = 1.04;
 constexpr double decode_attention_over = 1.6;
 constexpr double layer_ms = 0.022, moe_layer_ms = 0.075, indexer_layer_ms = 0.06, link_over = 4,
-                 sequence_ms = 0.008, prefill_layer_ms = 0.2;
+                 sequence_ms = 0.005, prefill_layer_ms = 0.2;
 // An exchange between ranks of a node takes a few microseconds, and longer with more ranks.
 constexpr double exchange_ms = 0.0015, exchange_ranks = 4;
 // Between nodes a GPU has 400 Gbit/s, and an exchange takes a few microseconds more.
