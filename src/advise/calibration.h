@@ -18,6 +18,9 @@
 
 namespace billow::advise {
 
+// Sequences of a replica up to which first tokens hardly queue.
+inline constexpr double light_load_max = 16;
+
 enum class Kind { measured, interpolated, extrapolated };
 const char* kind_name(Kind kind);
 
