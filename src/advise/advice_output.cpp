@@ -170,7 +170,7 @@ std::string latency_text(const Candidate& c) {
 }
 
 // The tail of the load: queueing and lengths replayed.
-std::string tails_text(const Tails& t, const Request& request) {
+std::string tails_text(const Tails& t, const Request& request, double mean_tpot_ms) {
   std::string out = fmt::format(
       "p50 / p95 / p99: first token {:.0f} / {:.0f} / {:.0f} ms, per token {:.1f} / {:.1f} / "
       "{:.1f} "
@@ -178,6 +178,9 @@ std::string tails_text(const Tails& t, const Request& request) {
       t.ttft_ms.p50, t.ttft_ms.p95, t.ttft_ms.p99, t.tpot_ms.p50, t.tpot_ms.p95, t.tpot_ms.p99);
   out += request.lengths.empty() ? "; requests start at random, lengths vary as in conversations"
                                  : "; requests start at random, lengths of the trace";
+  if (t.tpot_ms.p50 > 1.5 * mean_tpot_ms)
+    out +=
+        "; MUCH SLOWER THAN THE MEAN ABOVE, as prompts come faster than in any benchmark: test it";
   return t.keeps_up ? out : out + "; THE QUEUE GROWS: this load exceeds the replicas";
 }
 
@@ -306,7 +309,7 @@ std::string why_text(const Candidate& b, const Request& request) {
       b.replicas == 1 ? "" : "s", parallelism_name(b.parallelism), b.concurrency);
   out += "  " + latency_text(b) + "\n";
   if (b.tails)
-    out += "  " + tails_text(*b.tails, request) + "\n";
+    out += "  " + tails_text(*b.tails, request, b.latency.tpot_ms.value) + "\n";
   out += fmt::format("  up to {:.2f} requests/s, {:.0f} tokens/s; limited by {}\n",
                      b.rps_replica * b.replicas, b.tokens_per_s_replica * b.replicas, b.binding);
   if (b.offer && b.offer->instance) {
@@ -317,9 +320,9 @@ std::string why_text(const Candidate& b, const Request& request) {
         usd_month(o.on_demand_month), usd_month(o.spot_month), usd_month(o.committed_1y_month),
         o.price_date, o.price_age_days ? fmt::format(", {} days old", *o.price_age_days) : "",
         tier_name(tier_of(o.instance->provider)));
-    if (o.on_demand_month && b.replicas > 0)
+    if (const double cost = rank_cost(b, request); cost < 1e12 && b.replicas > 0)
       out += fmt::format("  with one replica to spare (N+1): about ${:.0f} per month\n",
-                         *o.on_demand_month * (b.replicas + 1) / b.replicas);
+                         cost * (b.replicas + 1) / b.replicas);
     // Stages on several machines are loaded by each of them.
     const double loaded =
         b.memory.weights *

@@ -117,11 +117,10 @@ Result<Json> normalised(const Json& question) {
       q.set(name, Json(q[other]));
   if (q["tpot_ms"].is_number() && q["tps"].is_null() && q["tpot_ms"].double_or(0) > 0)
     q.set("tps", 1e3 / q["tpot_ms"].double_or(0));
+  const auto known = advice_question_fields();
   for (auto& [name, value] : q.members())
-    if (std::find(std::begin(question_fields), std::end(question_fields), name) ==
-        std::end(question_fields)) {
-      auto near = nearest(
-          name, std::vector<std::string>(std::begin(question_fields), std::end(question_fields)));
+    if (std::find(known.begin(), known.end(), name) == known.end()) {
+      auto near = nearest(name, std::vector<std::string>(known.begin(), known.end()));
       return fail(Code::invalid, fmt::format("unknown field \"{}\"", name.substr(0, 80)),
                   near.empty() ? "" : fmt::format("did you mean \"{}\"?", near));
     }

@@ -132,12 +132,7 @@ Fit try_place(const Request& request,
   auto prepared = calibration.prepare(row);
   double slow = 1 / place.bandwidth_share;
   // Upper bounds hold nine times in ten each; to hold together so often, each needs a little more.
-  auto margin_at = [&](double load) {
-    row.concurrency = load;
-    return with_margin ? calibration.upper(row, limits.both()) : Calibration::Upper{};
-  };
-  auto margin = margin_at(1);
-  bool busy = false;
+  LoadMargin margin(calibration, row, with_margin ? limits.both() : 0);
   c.binding = "memory";
   for (double load : replica_loads) {
     if (load > load_max * 1.5 && c.concurrency > 0) {
@@ -148,16 +143,14 @@ Fit try_place(const Request& request,
       c.binding = "memory";
       break;
     }
-    if (load > light_load_max && !busy)
-      busy = true, margin = margin_at(load);
     row.concurrency = load;
     auto now = Calibration::quick(prepared, row);
     fit.miss = std::max(now.tpot_ms * slow / limits.tpot_ms, now.ttft_ms * slow / limits.ttft_ms);
-    if (now.tpot_ms * slow * margin.tpot > limits.tpot_ms) {
+    if (now.tpot_ms * slow * margin.at(load).tpot > limits.tpot_ms) {
       c.binding = "tokens per second";
       break;
     }
-    if (now.ttft_ms * slow * margin.ttft > limits.ttft_ms) {
+    if (now.ttft_ms * slow * margin.at(load).ttft > limits.ttft_ms) {
       c.binding = "time to first token";
       break;
     }
@@ -566,6 +559,9 @@ Result<Advice> recommend(const Request& request,
     return fail(Code::not_found,
                 "no offer in the catalogue matches these providers, regions and GPUs",
                 "see `billow prices` for the offers; --any adds marketplaces and consumer cards");
+  if (const auto gpu = catalogue.gpu(request.offers.gpu); gpu && !request.offers.gpu.empty())
+    if (lower(request.offers.gpu) != lower((*gpu)->name))
+      advice.notes.push_back(fmt::format("{} is taken as {}", request.offers.gpu, (*gpu)->name));
   const Limits limits{request.context > 0 ? request.context : request.input + request.output,
                       request.tokens_per_s_min ? 1e3 / *request.tokens_per_s_min : 1e12,
                       request.ttft_ms_max.value_or(1e12)};

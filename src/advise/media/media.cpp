@@ -131,10 +131,12 @@ std::optional<MediaEstimate> media_rate(const MediaModel& model, const GpuSpec& 
       rates.push_back(per_gpu(r)), entry = r.entry;
   if (!rates.empty()) {
     const auto [least, most] = std::minmax_element(rates.begin(), rates.end());
-    return MediaEstimate{median(rates), *least * (1 - runs_differ), *most * (1 + runs_differ),
-                         Kind::measured,
-                         fmt::format("published: {}, {} {}, among them {}", model.source,
-                                     rates.size(), rates.size() == 1 ? "entry" : "entries", entry)};
+    return MediaEstimate{
+        median(rates), *least * (1 - runs_differ), *most * (1 + runs_differ), Kind::measured,
+        fmt::format("published: {}, {}", model.source,
+                    rates.size() == 1
+                        ? entry
+                        : fmt::format("{} entries, among them {}", rates.size(), entry))};
   }
   const double c = capability(model, gpu);
   const auto errors = media_errors(model, shipped());

@@ -143,8 +143,11 @@ std::string training_text(const TrainingRequest& request, const TrainingAdvice& 
       request.model.name, request.model.parameters() / 1e9, request.sequence, request.micro_batch);
   for (auto& n : advice.notes)
     out += "  note: " + n + "\n";
-  for (std::size_t i = 0; i < advice.ranked.size() && i < 5; ++i) {
+  std::set<const GpuSpec*> shown;  // one line for each GPU
+  for (std::size_t i = 0; i < advice.ranked.size() && shown.size() < 5; ++i) {
     auto& c = advice.ranked[i];
+    if (!shown.insert(c.gpu).second)
+      continue;
     auto age = price_age_days(c.price_date, request.now);
     out += fmt::format(
         "{} {}{} × {} {} ({} × {}): {}, {}{}; {:.0f} tokens/s (estimate), ${:.2f}/h (price of "
