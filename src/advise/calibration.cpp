@@ -150,7 +150,7 @@ std::vector<Effect> whole_effects(const Keys& k, double size) {
           {"precision=" + k.precision, 0.06},
           {"mix=" + k.mix, 0.06},
           // How well the kernels of a combination are tuned, which says little about others.
-          {"family=" + k.family, 0.35},
+          {"family=" + k.family, 0.2},
           {"family-gpu-engine=" + k.family + "/" + k.gpu + "/" + k.engine, 0.3},
           {"group=" + k.group, 0.3},
           {"config=" + k.group + "/" + k.ranks, 0.061},

@@ -133,9 +133,9 @@ Roofline roofline_of(const ServingRow& row) {
 }
 
 std::vector<ServingRow> possible_runs(std::vector<ServingRow> rows) {
-  constexpr double possible_over = 1.15, impossible_share = 0.3;
+  constexpr double impossible_share = 0.3;
   auto impossible = [](const ServingRow& row) {
-    return *row.tpot_ms < possible_over * roofline_of(row).tpot_ms;
+    return *row.tpot_ms < roofline_of(row).tpot_ms;
   };
   struct Count {
     double all = 0, impossible = 0;
