@@ -7,6 +7,7 @@
 
 #include "advise/calibration.h"
 #include "advise/choice.h"
+#include "advise/load/draws.h"
 #include "advise/serving_row.h"
 #include "base/file.h"
 #include "base/text.h"
@@ -136,7 +137,7 @@ Spreads spreads(const Benchmark& b, const std::map<const Llm*, Outlooks>& held_o
 
 struct Pick {
   const Card* card = nullptr;
-  double pods = 0, cost = 0, chance = 0;
+  double pods = 0, cost = 0, chance = 0, users = 0;  // users of one pod
 };
 Pick pick(const Llm& llm, const Outlooks& cards, const Spreads& s, double chance_min) {
   std::vector<Pick> picks;
@@ -148,7 +149,7 @@ Pick pick(const Llm& llm, const Outlooks& cards, const Spreads& s, double chance
              queue = chance_below(std::log(grid[i]), std::exp(o.log_users(llm)), s.users);
       chance = std::min(chance, itl * queue);  // a load is carried only if all lighter ones are
       double pods = std::ceil(users_all / grid[i]);
-      picks.push_back({card, pods, pods * card->price, chance});
+      picks.push_back({card, pods, pods * card->price, chance, grid[i]});
       choices.push_back({pods * card->price, chance});
     }
   }
@@ -191,7 +192,7 @@ std::map<const Llm*, Pick> published_picks(const Benchmark& b) {
       double pods = std::ceil(users_all / users), cost = pods * card->price;
       auto& best = picks[llm];
       if (!best.card || cost < best.cost)
-        best = {card, pods, cost, 0};
+        best = {card, pods, cost, 0, users};
     }
   return picks;
 }
@@ -236,6 +237,60 @@ class Product {
         out[llm] = picks[choose(choices, {.chance_min = chance_min, .extra_max = 0.1})];
     }
     return out;
+  }
+
+  // What somebody does who tests before buying: the candidate that `advise` chooses is load-tested
+  // at the load it is planned for, and the question is asked again with that measurement, until the
+  // choice has passed its test or no test is left. Then the cheapest that passed is bought; without
+  // one, what `advise` chooses untested.
+  struct Tested {
+    Pick pick;
+    int tests = 0;
+  };
+  Tested after_tests(
+      const Benchmark& b, const Llm* llm, bool fitted, double chance_min, int tests_max) {
+    const Calibration& before = fitted ? without(b, llm) : shipped_;
+    std::vector<ServingRow> local;
+    std::map<const Card*, double> passed, failed;  // users, the most and the fewest
+    Tested out;
+    for (;; ++out.tests) {
+      const Calibration now = before.with_local(local);
+      std::vector<Pick> picks;
+      std::vector<Choice> choices;
+      for (auto& [card, loads] : b.measured.at(llm)) {
+        const std::size_t from = picks.size();
+        consider(now, *llm, *card, picks, choices);
+        for (std::size_t i = from; i < picks.size(); ++i)
+          if (failed.contains(card) && picks[i].users >= failed[card])
+            picks[i].chance = choices[i].chance = 0;
+          else if (passed.contains(card) && picks[i].users <= passed[card])
+            picks[i].chance = choices[i].chance = 1;
+      }
+      if (choices.empty())
+        return out;
+      const Pick chosen = picks[choose(choices, {.chance_min = chance_min, .extra_max = 0.1})];
+      const bool known = passed.contains(chosen.card) && chosen.users <= passed[chosen.card];
+      if (known || out.tests == tests_max) {
+        out.pick = chosen;
+        for (auto& p : picks)
+          if (!known && p.chance == 1 && passed.contains(p.card) &&
+              (out.pick.chance < 1 || p.cost < out.pick.cost))
+            out.pick = p;
+        return out;
+      }
+      const auto& loads = b.measured.at(llm).at(chosen.card);
+      const auto measured = loads.find(chosen.users);
+      if (measured == loads.end() || measured->second->nttft > nttft_max ||
+          measured->second->itl > itl_max)
+        failed[chosen.card] = chosen.users;
+      else
+        passed[chosen.card] = chosen.users;
+      if (measured != loads.end()) {
+        local.push_back(row_of(*llm, *chosen.card, chosen.users));
+        local.back().ttft_ms = measured->second->nttft * input;
+        local.back().tpot_ms = measured->second->itl;
+      }
+    }
   }
 
   // The median error between tokens, over all measured points.
@@ -321,7 +376,7 @@ class Product {
       chance = std::min(
           chance, below(now->tpot_ms, itl_rounded_max) * below(now->ttft_ms, nttft_max * input));
       const double pods = std::ceil(users_all / users);
-      picks.push_back({&card, pods, pods * card.price, chance});
+      picks.push_back({&card, pods, pods * card.price, chance, users});
       choices.push_back({pods * card.price, chance});
     }
   }
@@ -356,6 +411,62 @@ void report_product(const Benchmark& b) {
       const auto s = score(b, product.picks(b, fitted, chance));
       std::printf(" %.2f → %.0f/%.0f/%.2f", chance, 100 * s.success, 100 * s.overspend, s.score);
     }
+    std::printf(
+        "\n  with load tests of what it chooses (chance asked: success/overspend, tests):\n");
+    for (int tests : {1, 2, 3, 5, 8}) {
+      std::printf("    at most %d:", tests);
+      for (double chance : {0.2, 0.3, 0.5, 0.7, 0.9}) {
+        std::map<const Llm*, Pick> tested;
+        double used = 0;
+        for (auto& [llm, cards] : b.measured)
+          if (const auto t = product.after_tests(b, llm, fitted, chance, tests); t.pick.card)
+            tested[llm] = t.pick, used += t.tests;
+        const auto s = score(b, tested);
+        std::printf("  %.1f: %.0f/%.0f, %.1f", chance, 100 * s.success, 100 * s.overspend,
+                    used / static_cast<double>(tested.size()));
+      }
+      std::printf("\n");
+    }
+  }
+}
+
+// How small the errors of a prediction would have to be: the measured times with normal errors of
+// this size, judged by the chances they leave. First tokens err twice as much, as ours do.
+void report_needed(const Benchmark& b) {
+  std::printf("errors that the benchmark would need (chance asked: success/overspend):\n");
+  constexpr double half = 0.6745;  // of a normal distribution lies within this many deviations
+  for (double spread : {0.03, 0.05, 0.08, 0.1, 0.15, 0.2, 0.3}) {
+    Draws random{1};
+    std::printf("  median %2.0f %% between tokens:", 100 * (std::exp(half * spread) - 1));
+    for (double chance_min : {0.3, 0.5, 0.7, 0.9}) {
+      constexpr int times = 60;
+      double success = 0, overspend = 0, successes = 0;
+      for (int i = 0; i < times; ++i) {
+        std::map<const Llm*, Pick> taken;
+        for (auto& [llm, cards] : b.measured) {
+          std::vector<Pick> picks;
+          std::vector<Choice> choices;
+          for (auto& [card, loads] : cards) {
+            const double itl = spread * random.normal(), first = 2 * spread * random.normal();
+            double chance = 1;
+            for (auto& [users, p] : loads) {
+              chance = std::min(
+                  chance, chance_below(std::log(p->itl) + itl, itl_rounded_max, spread) *
+                              chance_below(std::log(p->nttft) + first, nttft_max, 2 * spread));
+              const double pods = std::ceil(users_all / users);
+              picks.push_back({card, pods, pods * card->price, chance, users});
+              choices.push_back({pods * card->price, chance});
+            }
+          }
+          taken[llm] = picks[choose(choices, {.chance_min = chance_min, .extra_max = 0})];
+        }
+        const auto s = score(b, taken);
+        success += s.success / times;
+        overspend += s.overspend * s.success, successes += s.success;
+      }
+      std::printf("  %.1f: %.0f/%.0f", chance_min, 100 * success,
+                  100 * overspend / std::max(1e-9, successes));
+    }
     std::printf("\n");
   }
 }
@@ -369,6 +480,7 @@ void report_ibm(const std::string& dir) {
   }
   auto b = read_benchmark(dir);
   report_product(b);
+  report_needed(b);
   auto without = [&](const Llm* one, const Llm* other) {
     std::vector<Point> out;
     for (auto& p : b.points)

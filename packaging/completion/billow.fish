@@ -1301,6 +1301,7 @@ complete -c billow -n '__fish_seen_subcommand_from advise' -l draft-tokens -r -f
 complete -c billow -n '__fish_seen_subcommand_from advise' -l accepted -r -f -d 'chance that a proposed token is accepted (default 0.7)'
 complete -c billow -n '__fish_seen_subcommand_from advise' -l adapters -r -f -d 'LoRA adapters served beside the model (default 0)'
 complete -c billow -n '__fish_seen_subcommand_from advise' -l adapter-rank -r -f -d 'rank of these adapters (default 16)'
+complete -c billow -n '__fish_seen_subcommand_from advise' -l eager -d 'the engine runs without CUDA graphs'
 complete -c billow -n '__fish_seen_subcommand_from advise' -l context -r -f -d 'longest sequence in tokens (default: input + output)'
 complete -c billow -n '__fish_seen_subcommand_from advise' -l input -r -f -d 'tokens per request (default 1024)'
 complete -c billow -n '__fish_seen_subcommand_from advise' -l output -r -f -d 'tokens per answer (default 256)'

@@ -1,28 +1,18 @@
-// Answers as text for people and as JSON for programs, with the same content.
+// Answers about serving as text for people and as JSON for programs, with the same content.
 #include <cmath>
 
+#include "advise/output_parts.h"
 #include "advise/pricing.h"
 #include "base/text.h"
 
 namespace billow::advise {
 namespace {
 
-double rounded(double v, int digits = 4) {
-  if (v == 0 || !std::isfinite(v))
-    return 0;
-  double scale = std::pow(10, digits - 1 - std::floor(std::log10(std::fabs(v))));
-  return std::round(v * scale) / scale;
-}
-
 void set_estimate(Json& j, const std::string& name, const Estimate& e) {
   j.set(name, rounded(e.value, 6));
   j.set(name + "_low", rounded(e.low, 6));
   j.set(name + "_high", rounded(e.high, 6));
 }
-Json or_unknown(const std::optional<double>& v) {
-  return v ? Json(rounded(*v, 6)) : Json("unknown");
-}
-
 Json memory_json(const Memory& m) {
   return Json::object({{"weights_bytes", std::round(m.weights)},
                        {"kv_bytes", std::round(m.kv)},
@@ -124,20 +114,9 @@ std::string way_text(const OtherWay& w) {
       100 * w.gain, w.tpot_ms, w.ttft_ms, w.why);
 }
 
-Json checks_json(const std::vector<Check>& checks) {
-  Json out = Json::array();
-  for (auto& c : checks)
-    out.push(Json::object({{"rule", c.rule}, {"good", c.good}, {"why", c.why}}));
-  return out;
-}
-
 std::string usd_month(const std::optional<double>& v) {
   return v ? fmt::format("${:.0f}", *v) : "unknown";
 }
-std::string gb(double bytes) {
-  return fmt::format("{:.1f} GB", bytes / 1e9);
-}
-
 std::string hardware_text(const Candidate& c) {
   return fmt::format("{} × {}{}{} ({}{})", c.gpus, c.gpu->name,
                      c.slice.empty() || c.slice == "whole" ? "" : " as ",
@@ -145,13 +124,17 @@ std::string hardware_text(const Candidate& c) {
                      c.native ? "" : ", needs a checkpoint in this precision");
 }
 
-std::string price_text(const Candidate& c) {
-  if (c.offer && c.offer->instance)
-    return fmt::format("{} × {} {} in {}, {} per month", c.offer->instances,
-                       c.offer->instance->provider, c.offer->instance->name, c.offer->region,
-                       c.offer->on_demand_month
-                           ? usd_month(c.offer->on_demand_month)
-                           : usd_month(c.offer->spot_month) + " by auction or spot");
+std::string price_text(const Candidate& c, const Request& request) {
+  if (c.offer && c.offer->instance) {
+    const bool spot = (request.spot && c.offer->spot_month) || !c.offer->on_demand_month;
+    return fmt::format("{} × {} {} in {}, {} per month{}", c.offer->instances,
+                       c.offer->instance->provider, c.offer->instance->name,
+                       c.offer->region.empty() ? "any region" : c.offer->region,
+                       usd_month(spot ? c.offer->spot_month : c.offer->on_demand_month),
+                       spot           ? " by auction or spot"
+                       : request.spot ? " on demand (no spot price is known)"
+                                      : "");
+  }
   if (c.offer && c.offer->on_demand_month)
     return fmt::format("{} per month", usd_month(c.offer->on_demand_month));
   return c.worth_month > 0
@@ -167,7 +150,8 @@ std::string per_million_text(const Candidate& c) {
 
 // One line: what to take, what it costs, how sure it is.
 std::string answer_text(const Candidate& c, const Request& request) {
-  std::string out = fmt::format("{}: {}{}", hardware_text(c), price_text(c), per_million_text(c));
+  std::string out =
+      fmt::format("{}: {}{}", hardware_text(c), price_text(c, request), per_million_text(c));
   if (request.ttft_ms_max || request.tokens_per_s_min)
     out += fmt::format("; {:.0f} % chance of meeting the service level", 100 * c.chance);
   if (stale_price(c))
@@ -178,41 +162,52 @@ std::string answer_text(const Candidate& c, const Request& request) {
 
 std::string latency_text(const Candidate& c) {
   return fmt::format(
-      "time to first token {:.0f} ms ({:.0f}–{:.0f}), per token {:.1f} ms ({:.1f}–{:.1f}); means, "
-      "80 % intervals; {}: {}",
+      "time to first token {:.0f} ms ({:.0f}–{:.0f}), per token {:.1f} ms ({:.1f}–{:.1f}); means "
+      "with 80 % intervals, as in benchmarks, where requests of one length start together; {}: {}",
       c.latency.ttft_ms.value, c.latency.ttft_ms.low, c.latency.ttft_ms.high,
       c.latency.tpot_ms.value, c.latency.tpot_ms.low, c.latency.tpot_ms.high,
       kind_name(c.latency.kind), c.latency.basis);
 }
 
 // The tail of the load: queueing and lengths replayed.
-std::string tails_text(const Tails& t, const Request& request) {
+std::string tails_text(const Tails& t, const Request& request, double mean_tpot_ms) {
   std::string out = fmt::format(
       "p50 / p95 / p99: first token {:.0f} / {:.0f} / {:.0f} ms, per token {:.1f} / {:.1f} / "
       "{:.1f} "
       "ms",
       t.ttft_ms.p50, t.ttft_ms.p95, t.ttft_ms.p99, t.tpot_ms.p50, t.tpot_ms.p95, t.tpot_ms.p99);
-  out += request.lengths.empty() ? "; requests at random, lengths log-normal"
-                                 : "; requests at random, lengths of the trace";
+  out += request.lengths.empty() ? "; requests start at random, lengths vary as in conversations"
+                                 : "; requests start at random, lengths of the trace";
+  if (t.tpot_ms.p50 > 1.5 * mean_tpot_ms)
+    out +=
+        "; MUCH SLOWER THAN THE MEAN ABOVE, as prompts come faster than in any benchmark: test it";
   return t.keeps_up ? out : out + "; THE QUEUE GROWS: this load exceeds the replicas";
 }
 
 // The command that serves the model as advised.
 std::string launch_text(const Candidate& c, const Request& request) {
   const double context = request.context > 0 ? request.context : request.input + request.output;
-  const std::string name = request.model.name.empty() ? "MODEL" : request.model.name;
+  // A size is no checkpoint; engines in Python turn a BF16 one into FP8 as they load it, and no
+  // other.
+  const bool sized = request.model.name.empty() || model_of_size(request.model.name);
+  const bool convert = !c.native && c.precision == Precision::fp8 && request.engine != "trtllm";
+  const std::string name =
+      (sized ? std::string("MODEL") : request.model.name) +
+      (c.native || convert ? "" : fmt::format("-{}", precision_name(c.precision))) +
+      (convert ? " --quantization fp8" : "");
+  const bool eager = request.extras.eager;
   std::string serve =
-      request.engine == "sglang" ? fmt::format(
-                                       "python3 -m sglang.launch_server --model-path {} --tp {} "
-                                       "--context-length {:.0f} --port $PORT",
-                                       name, c.parallelism.tensor, context)
+      request.engine == "sglang"
+          ? fmt::format(
+                "python3 -m sglang.launch_server --model-path {} --tp {} --context-length {:.0f}{} "
+                "--port $PORT",
+                name, c.parallelism.tensor, context, eager ? " --disable-cuda-graph" : "")
       : request.engine == "trtllm"
           ? fmt::format("trtllm-serve {} --tp_size {} --max_seq_len {:.0f} --port $PORT", name,
                         c.parallelism.tensor, context)
           : fmt::format(
-                "vllm serve {} --tensor-parallel-size {} --max-model-len {:.0f} --port "
-                "$PORT",
-                name, c.parallelism.tensor, context);
+                "vllm serve {} --tensor-parallel-size {} --max-model-len {:.0f}{} --port $PORT",
+                name, c.parallelism.tensor, context, eager ? " --enforce-eager" : "");
   return fmt::format("billow deploy llm --gpus {} --gpu-type {} --min {} --max {} -- {}",
                      c.parallelism.gpus(), c.gpu->name, c.replicas, c.replicas + 1, serve);
 }
@@ -314,7 +309,7 @@ std::string why_text(const Candidate& b, const Request& request) {
       b.replicas == 1 ? "" : "s", parallelism_name(b.parallelism), b.concurrency);
   out += "  " + latency_text(b) + "\n";
   if (b.tails)
-    out += "  " + tails_text(*b.tails, request) + "\n";
+    out += "  " + tails_text(*b.tails, request, b.latency.tpot_ms.value) + "\n";
   out += fmt::format("  up to {:.2f} requests/s, {:.0f} tokens/s; limited by {}\n",
                      b.rps_replica * b.replicas, b.tokens_per_s_replica * b.replicas, b.binding);
   if (b.offer && b.offer->instance) {
@@ -325,9 +320,9 @@ std::string why_text(const Candidate& b, const Request& request) {
         usd_month(o.on_demand_month), usd_month(o.spot_month), usd_month(o.committed_1y_month),
         o.price_date, o.price_age_days ? fmt::format(", {} days old", *o.price_age_days) : "",
         tier_name(tier_of(o.instance->provider)));
-    if (o.on_demand_month && b.replicas > 0)
+    if (const double cost = rank_cost(b, request); cost < 1e12 && b.replicas > 0)
       out += fmt::format("  with one replica to spare (N+1): about ${:.0f} per month\n",
-                         *o.on_demand_month * (b.replicas + 1) / b.replicas);
+                         cost * (b.replicas + 1) / b.replicas);
     // Stages on several machines are loaded by each of them.
     const double loaded =
         b.memory.weights *
@@ -412,157 +407,6 @@ std::string advice_text(const Request& request, const Advice& advice) {
     out +=
         advice.no_fit.size() > 8 ? fmt::format(" and {} more\n", advice.no_fit.size() - 8) : "\n";
   }
-  return out;
-}
-
-namespace {
-
-const char* checkpointing_name(Checkpointing c) {
-  switch (c) {
-    case Checkpointing::none:
-      return "none";
-    case Checkpointing::selective:
-      return "selective";
-    case Checkpointing::full:
-      return "full";
-  }
-  return "?";
-}
-const char* recomputation(Checkpointing c) {
-  switch (c) {
-    case Checkpointing::none:
-      return "all activations kept";
-    case Checkpointing::selective:
-      return "attention recomputed";
-    case Checkpointing::full:
-      return "activations recomputed";
-  }
-  return "?";
-}
-
-Json age_json(const std::string& date, WallTime now) {
-  auto age = price_age_days(date, now);
-  return age ? Json(*age) : Json("unknown");
-}
-
-// What each way of splitting the model needs on the GPUs of one candidate; this explains the plan.
-struct Stage {
-  TrainingPlan plan;
-  double bytes = 0;
-  bool fits = false;
-};
-std::vector<Stage> stages_of(const TrainingRequest& request, const TrainingCandidate& c) {
-  std::vector<Stage> out;
-  double usable = training_usable_bytes(*c.gpu);
-  for (auto zero : {Zero::none, Zero::optimizer, Zero::gradients, Zero::parameters}) {
-    if (zero != Zero::none && c.gpus == 1)
-      break;
-    for (auto checkpointing :
-         {Checkpointing::none, Checkpointing::selective, Checkpointing::full}) {
-      Stage s{.plan = c.plan};
-      s.plan.zero = zero;
-      s.plan.checkpointing = checkpointing;
-      s.bytes = training_memory(request.model, s.plan).total();
-      s.fits = s.bytes <= usable;
-      out.push_back(s);
-    }
-  }
-  return out;
-}
-
-}  // namespace
-
-Json training_json(const TrainingRequest& request, const TrainingAdvice& advice) {
-  Json ranked = Json::array(), notes = Json::array();
-  for (auto& n : advice.notes)
-    notes.push(n);
-  for (std::size_t i = 0; i < advice.ranked.size() && i < 20; ++i) {
-    auto& c = advice.ranked[i];
-    ranked.push(Json::object(
-        {{"gpu", c.gpu->name},
-         {"provider", c.instance->provider},
-         {"instance", c.instance->name},
-         {"region", c.region},
-         {"price_date", c.price_date},
-         {"nodes", c.nodes},
-         {"gpus", c.gpus},
-         {"price_age_days", age_json(c.price_date, request.now)},
-         {"zero", zero_name(c.plan.zero)},
-         {"activation_checkpointing", checkpointing_name(c.plan.checkpointing)},
-         {"fabric", fabric_name(c.instance->fabric)},
-         {"network", c.instance->network},
-         {"network_gbps", c.instance->network_gbps},
-         {"tensor_ranks", c.plan.tensor},
-         {"tokens_per_s", rounded(c.tokens_per_s)},
-         {"hours", c.hours ? rounded(*c.hours, 1) : Json()},
-         {"kind", "extrapolated"},
-         {"exchange_share", rounded(c.exchange_share, 3)},
-         {"memory_per_gpu", Json::object({{"weights_bytes", std::round(c.memory.weights)},
-                                          {"gradients_bytes", std::round(c.memory.gradients)},
-                                          {"optimizer_bytes", std::round(c.memory.optimizer)},
-                                          {"activations_bytes", std::round(c.memory.activations)},
-                                          {"overhead_bytes", std::round(c.memory.overhead)},
-                                          {"total_bytes", std::round(c.memory.total())}})},
-         {"usd_h", or_unknown(c.usd_h)},
-         {"spot_usd_h", or_unknown(c.spot_usd_h)},
-         {"usd_total", or_unknown(c.usd_total)},
-         {"checkpoint_minutes", rounded(c.checkpoint_minutes, 3)},
-         {"checkpoint_s", rounded(c.checkpoint_cost_s, 3)},
-         {"interruptions_h", rounded(c.interruptions_h, 3)}}));
-  }
-  Json stages = Json::array();
-  for (auto& s : stages_of(request, advice.ranked.front()))
-    stages.push(
-        Json::object({{"zero", zero_name(s.plan.zero)},
-                      {"activation_checkpointing", checkpointing_name(s.plan.checkpointing)},
-                      {"total_bytes", std::round(s.bytes)},
-                      {"fits", s.fits}}));
-  return Json::object(
-      {{"model", Json::object({{"name", request.model.name},
-                               {"parameters", std::round(request.model.parameters())},
-                               {"notes", notes}})},
-       {"ranked", ranked},
-       {"stages", stages},
-       {"checks", checks_json(advice.checks)}});
-}
-
-std::string training_text(const TrainingRequest& request, const TrainingAdvice& advice) {
-  std::string out = fmt::format(
-      "training {}: {:.2f} B parameters, sequences of {:.0f}, micro-batch {:.0f}\n",
-      request.model.name, request.model.parameters() / 1e9, request.sequence, request.micro_batch);
-  for (auto& n : advice.notes)
-    out += "  note: " + n + "\n";
-  for (std::size_t i = 0; i < advice.ranked.size() && i < 5; ++i) {
-    auto& c = advice.ranked[i];
-    auto age = price_age_days(c.price_date, request.now);
-    out += fmt::format(
-        "{} {}{} × {} {} ({} × {}): {}, {}{}, {:.0f} tokens/s (estimate), ${:.2f}/h (price of "
-        "{}{}){}{}\n",
-        i ? "    " : "best", c.hours ? time_text(*c.hours) + " on " : "", c.nodes,
-        c.instance->provider, c.instance->name, c.gpus, c.gpu->name, zero_name(c.plan.zero),
-        recomputation(c.plan.checkpointing),
-        c.plan.tensor > 1 ? fmt::format(", {} tensor ranks", c.plan.tensor) : "", c.tokens_per_s,
-        *c.usd_h, c.price_date, age ? fmt::format(", {} days old", *age) : "",
-        c.spot_usd_h ? fmt::format(", ${:.2f}/h on spot", *c.spot_usd_h) : "",
-        c.usd_total ? fmt::format(", ${:.0f} in total", *c.usd_total) : "");
-    if (i == 0)
-      out += fmt::format(
-          "  memory per GPU: weights {} + gradients {} + optimizer {} + activations {} + overhead "
-          "{} = {}\n",
-          gb(c.memory.weights), gb(c.memory.gradients), gb(c.memory.optimizer),
-          gb(c.memory.activations), gb(c.memory.overhead), gb(c.memory.total()));
-  }
-  auto& best = advice.ranked.front();
-  out +=
-      fmt::format("memory per GPU on {} × {} (GB; * does not fit):\n", best.gpus, best.gpu->name);
-  for (auto& s : stages_of(request, best)) {
-    if (s.plan.checkpointing == Checkpointing::none)
-      out += fmt::format("  {:<8}", zero_name(s.plan.zero));
-    out += fmt::format("  {} {:.1f}{}{}", recomputation(s.plan.checkpointing), s.bytes / 1e9,
-                       s.fits ? "" : "*", s.plan.checkpointing == Checkpointing::full ? "\n" : ";");
-  }
-  for (auto& c : advice.checks)
-    out += fmt::format("{} {}: {}\n", c.good ? "ok  " : "mind", c.rule, c.why);
   return out;
 }
 

@@ -11,12 +11,12 @@
 namespace billow::advise {
 namespace {
 
-constexpr const char* fields[] = {
+constexpr const char* question_fields[] = {
     "model", "config", "precision", "context", "input", "output", "ttft_ms", "tps", "users", "rps",
     "engine", "engine_version", "providers", "regions", "gpu", "any", "spot", "mine", "train",
     "tuning", "sequence", "micro_batch", "tokens", "checkpoint_s", "interruptions_h", "deadline_h",
     "percentile", "input_p95", "output_p95", "kv_cache", "cached_share", "draft_tokens", "accepted",
-    "adapters", "adapter_rank",
+    "adapters", "adapter_rank", "eager",
     // other names for precision, input, output, rps and (as its inverse) tps
     "weights", "input_tokens", "output_tokens", "requests_per_s", "tpot_ms"};
 
@@ -117,9 +117,10 @@ Result<Json> normalised(const Json& question) {
       q.set(name, Json(q[other]));
   if (q["tpot_ms"].is_number() && q["tps"].is_null() && q["tpot_ms"].double_or(0) > 0)
     q.set("tps", 1e3 / q["tpot_ms"].double_or(0));
+  const auto known = advice_question_fields();
   for (auto& [name, value] : q.members())
-    if (std::find(std::begin(fields), std::end(fields), name) == std::end(fields)) {
-      auto near = nearest(name, std::vector<std::string>(std::begin(fields), std::end(fields)));
+    if (std::find(known.begin(), known.end(), name) == known.end()) {
+      auto near = nearest(name, std::vector<std::string>(known.begin(), known.end()));
       return fail(Code::invalid, fmt::format("unknown field \"{}\"", name.substr(0, 80)),
                   near.empty() ? "" : fmt::format("did you mean \"{}\"?", near));
     }
@@ -145,8 +146,11 @@ Result<TrainingRequest> training_request(const Json& q, const AskContext& contex
     t.interruptions_h = BILLOW_TRY(number(q, "interruptions_h", 0, 1e-2, 1e6));
   if (!q["deadline_h"].is_null())
     t.deadline_h = BILLOW_TRY(number(q, "deadline_h", 0, 1e-2, 1e6));
-  t.offers.providers = BILLOW_TRY(words(q, "providers"));
+  for (auto& p : BILLOW_TRY(words(q, "providers")))
+    t.offers.providers.push_back(lower(p));
   t.offers.regions = BILLOW_TRY(words(q, "regions"));
+  t.offers.gpu = std::string(q["gpu"].str_or(""));
+  t.any_offer = BILLOW_TRY(flag(q, "any"));
   t.now = context.now;
   return t;
 }
@@ -181,6 +185,7 @@ Result<Request> serving_request(const Json& q, const AskContext& context) {
   r.extras.accepted = BILLOW_TRY(number(q, "accepted", r.extras.accepted, 0, 1));
   r.extras.adapters = static_cast<int>(BILLOW_TRY(number(q, "adapters", 0, 0, 10000)));
   r.extras.adapter_rank = static_cast<int>(BILLOW_TRY(number(q, "adapter_rank", 16, 1, 1024)));
+  r.extras.eager = BILLOW_TRY(flag(q, "eager"));
   r.engine = engine_word(q["engine"].str_or("vllm"));
   r.version = std::string(q["engine_version"].str_or(""));
   for (auto& p : BILLOW_TRY(words(q, "providers")))
@@ -219,6 +224,10 @@ Result<Json> media_answer(const Json& q,
 
 }  // namespace
 
+std::span<const char* const> advice_question_fields() {
+  return question_fields;
+}
+
 Result<Json> answer(const Json& question, const AskContext& context) {
   const Json q = BILLOW_TRY(normalised(question));
   auto catalogue = BILLOW_TRY(catalogue_with_imports(context.data_dir));
@@ -226,7 +235,10 @@ Result<Json> answer(const Json& question, const AskContext& context) {
     return media_answer(q, *media, catalogue, context);
   if (BILLOW_TRY(flag(q, "train"))) {
     const auto t = BILLOW_TRY(training_request(q, context));
-    return training_json(t, BILLOW_TRY(recommend_training(t, catalogue)));
+    const auto advice = BILLOW_TRY(recommend_training(t, catalogue));
+    auto out = training_json(t, advice);
+    out.set("text", training_text(t, advice));
+    return out;
   }
   const auto r = BILLOW_TRY(serving_request(q, context));
   auto calibration = Calibration::embedded();

@@ -2,6 +2,8 @@
 // advise`. No file is ever read by name.
 #pragma once
 
+#include <span>
+
 #include "advise/recommend.h"
 
 namespace billow::advise {
@@ -11,10 +13,9 @@ struct AskContext {
   std::vector<FleetGpu> fleet;  // for "mine": true
   WallTime now;
 };
-// {"model": "7B"} or {"config": {…a config.json…}}, with precision, context, input, output,
-// ttft_ms, tps, percentile, input_p95, output_p95, users, rps, engine, engine_version, providers,
-// regions, spot, mine; or "train": true with tuning, sequence, micro_batch, tokens. Unknown fields
-// are refused by name.
+// {"model": "7B"} or {"config": {…a config.json…}} with any of the fields below; unknown ones are
+// refused by name. openapi.json describes them, and a test compares.
+std::span<const char* const> advice_question_fields();
 Result<Json> answer(const Json& question, const AskContext& context);
 
 }  // namespace billow::advise

@@ -11,10 +11,6 @@ std::string_view billow_embedded_calibration();
 namespace billow::advise {
 namespace {
 
-std::string group_key(const ServingRow& row) {
-  return fmt::format("{}/{}/{}/{}", row.family, row.gpu->name, row.engine, row.precision);
-}
-
 std::string ranks_key(const ServingRow& row) {
   auto stages = row.parallelism.pipeline;
   return fmt::format("{}{}{}{}{}", row.disaggregated ? "d" : "a", row.parallelism.tensor,
@@ -24,7 +20,8 @@ std::string ranks_key(const ServingRow& row) {
 }
 
 std::string series_key(const ServingRow& row) {
-  return fmt::format("{}/{}/{:.0f}x{:.0f}", group_key(row), ranks_key(row), row.input, row.output);
+  return fmt::format("{}/{}/{:.0f}x{:.0f}", combination_of(row), ranks_key(row), row.input,
+                     row.output);
 }
 
 // A version string goes into the calibration's file as one word.
@@ -72,7 +69,7 @@ Keys keys_of(const ServingRow& row) {
           attention_word(*row.shape),
           row.disaggregated ? "apart" : "together",
           ranks_key(row),
-          one_word(group_key(row)),
+          one_word(combination_of(row)),
           one_word(row.engine + "/" + row.version)};
 }
 
@@ -141,16 +138,25 @@ std::vector<Effect> term_effects(const Keys& k, const Spreads& s, unsigned sched
           {"config=" + k.group + "/" + k.ranks, s.config}};
 }
 
-std::vector<Effect> whole_effects(const Keys& k) {
+// Large models keep a GPU busier than small ones, and engines differ in how much that matters.
+constexpr double parameters_middle = 3e10;
+double size_of(const ServingRow& row) {
+  return std::log(row.shape->active_parameters() / parameters_middle);
+}
+
+std::vector<Effect> whole_effects(const Keys& k, double size) {
   return {{"gpu=" + k.gpu, 0.05},
           {"engine=" + k.engine, 0.1},
           {"precision=" + k.precision, 0.06},
           {"mix=" + k.mix, 0.06},
+          // How well the kernels of a combination are tuned, which says little about others.
           {"family=" + k.family, 0.2},
-          {"family-gpu-engine=" + k.family + "/" + k.gpu + "/" + k.engine, 0.15},
-          {"group=" + k.group, 0.15},
+          {"family-gpu-engine=" + k.family + "/" + k.gpu + "/" + k.engine, 0.3},
+          {"group=" + k.group, 0.3},
           {"config=" + k.group + "/" + k.ranks, 0.061},
           {"kernels=" + k.engine + "/" + k.architecture + "/" + k.precision + "/" + k.mix, 0.05},
+          {"kernels=" + k.architecture + "/" + k.precision + "/" + k.mix, 0.1},
+          {"size=" + k.engine, 0.15, ~0u, size},
           {"version=" + k.version, 0.1},
           {"group-version=" + k.group + "/" + k.version, 0.165}};
 }
@@ -169,11 +175,14 @@ double quantile(std::vector<double>& values, double q) {
   return values[at];
 }
 
+// First tokens of a light load hardly queue, so they are predicted much better than those of a busy
+// one.
 std::string spread_key(std::string_view what, std::string_view place, const ServingRow& row) {
-  return fmt::format("{}/{}/{}", what, place,
+  return fmt::format("{}/{}/{}{}", what, place,
                      row.disaggregated     ? "apart"
                      : row.shape->is_moe() ? "moe"
-                                           : "dense");
+                                           : "dense",
+                     what == "ttft" && row.concurrency <= light_load_max ? "/light" : "");
 }
 
 // FNV-1a: the same on every machine, so that a fit is reproducible.
@@ -200,8 +209,8 @@ const char* kind_name(Kind kind) {
 
 Sample tpot_sample(const ServingRow& row) {
   auto k = keys_of(row);
-  return {terms_of(row).tpot, term_effects(k, tpot_spreads, prefill_terms), whole_effects(k),
-          row.tpot_ms.value_or(0)};
+  return {terms_of(row).tpot, term_effects(k, tpot_spreads, prefill_terms),
+          whole_effects(k, size_of(row)), row.tpot_ms.value_or(0)};
 }
 
 Sample ttft_sample(const ServingRow& row) {
@@ -221,6 +230,50 @@ Sample ttft_sample(const ServingRow& row) {
 }
 
 namespace {
+
+// A model that nobody measured may resemble one that was measured ten times as well as one that was
+// measured a hundred times: every combination of model, GPU, engine and precision counts the same.
+std::vector<Sample> samples_of(const std::vector<ServingRow>& rows,
+                               Sample (*sample)(const ServingRow&)) {
+  std::map<std::string, double> rows_of;
+  for (auto& row : rows)
+    ++rows_of[combination_of(row)];
+  std::vector<Sample> out;
+  double sum = 0;
+  for (auto& row : rows) {
+    out.push_back(sample(row));
+    sum += out.back().weight = 1 / rows_of[combination_of(row)];
+  }
+  for (auto& s : out)
+    s.weight *= static_cast<double>(rows.size()) / sum;
+  return out;
+}
+
+// Measurements that lists copied from each other, some of them rounded, count once.
+constexpr double same_run = 0.015;  // relative difference
+std::vector<ServingRow> distinct_runs(const std::vector<ServingRow>& all) {
+  std::vector<ServingRow> rows;
+  std::map<std::string, std::vector<double>> known;
+  for (auto& row : all) {
+    if (!row.ttft_ms || !row.tpot_ms || !(*row.ttft_ms > 0) || !(*row.tpot_ms > 0) ||
+        !(rates_of(row).bandwidth > 0) || !(rates_of(row).half > 0))
+      continue;
+    auto& times = known[fmt::format("{} {:.0f} {}", series_key(row), row.concurrency, row.version)];
+    if (std::any_of(times.begin(), times.end(),
+                    [&](double t) { return std::fabs(*row.tpot_ms / t - 1) < same_run; }))
+      continue;
+    times.push_back(*row.tpot_ms);
+    rows.push_back(row);
+  }
+  return rows;
+}
+
+// Steps are fitted to rows that can be true, if enough are left.
+EfficiencyModel fit_tpot(const std::vector<ServingRow>& rows) {
+  const auto possible = possible_runs(rows);
+  return EfficiencyModel::fit(samples_of(possible.size() < 10 ? rows : possible, tpot_sample),
+                              tpot_options);
+}
 
 template <class Range>
 void widen(Range& range, double v) {
@@ -255,7 +308,7 @@ void Calibration::remember(const std::vector<ServingRow>& rows) {
 }
 
 const char* Calibration::place_of(const ServingRow& row) const {
-  if (groups_.contains(one_word(group_key(row))))
+  if (groups_.contains(one_word(combination_of(row))))
     return "near";
   bool host = hosts_.contains(one_word(row.gpu->name + "/" + row.engine));
   bool family = families_.contains(one_word(row.family));
@@ -263,7 +316,7 @@ const char* Calibration::place_of(const ServingRow& row) const {
 }
 
 double Calibration::doublings_off(const ServingRow& row) const {
-  auto it = groups_.find(one_word(group_key(row)));
+  auto it = groups_.find(one_word(combination_of(row)));
   if (it == groups_.end())
     return 0;
   auto off = [](const Range& range, double v) {
@@ -285,12 +338,12 @@ void Calibration::measure_errors(const std::vector<ServingRow>& rows, Intervals 
       return;
     for (auto& [name, inside] : parts) {
       std::set<std::size_t> held(inside.begin(), inside.end());
-      std::vector<Sample> tpot, ttft;
+      std::vector<ServingRow> seen;
       for (std::size_t i = 0; i < rows.size(); ++i)
         if (!held.contains(i))
-          tpot.push_back(tpot_sample(rows[i])), ttft.push_back(ttft_sample(rows[i]));
-      auto tpot_model = EfficiencyModel::fit(tpot, tpot_options),
-           ttft_model = EfficiencyModel::fit(ttft, ttft_options);
+          seen.push_back(rows[i]);
+      auto tpot_model = fit_tpot(seen),
+           ttft_model = EfficiencyModel::fit(samples_of(seen, ttft_sample), ttft_options);
       for (auto i : inside) {
         auto a = tpot_sample(rows[i]), b = ttft_sample(rows[i]);
         errors[spread_key("tpot", place, rows[i])].push_back(
@@ -311,7 +364,7 @@ void Calibration::measure_errors(const std::vector<ServingRow>& rows, Intervals 
   for (auto& [key, list] : errors)
     spread_[key] = {std::min(0.0, quantile(list, 0.1)), std::max(0.0, quantile(list, 0.9))};
   for (std::string what : {"tpot", "ttft"})
-    for (std::string mix : {"dense", "moe", "apart"}) {
+    for (std::string mix : {"dense", "moe", "apart", "dense/light", "moe/light", "apart/light"}) {
       auto model = spread_.find(what + "/model/" + mix), gpu = spread_.find(what + "/gpu/" + mix);
       if (model != spread_.end() && gpu != spread_.end())
         spread_[what + "/far/" + mix] = {-std::hypot(model->second.low, gpu->second.low),
@@ -320,26 +373,14 @@ void Calibration::measure_errors(const std::vector<ServingRow>& rows, Intervals 
 }
 
 Result<Calibration> Calibration::fit(const std::vector<ServingRow>& all, Intervals intervals) {
-  std::vector<ServingRow> rows;
-  std::set<std::string> twice;  // lists copied into each other must not count twice
-  for (auto& row : all)
-    if (row.ttft_ms && row.tpot_ms && *row.ttft_ms > 0 && *row.tpot_ms > 0 &&
-        rates_of(row).bandwidth > 0 && rates_of(row).half > 0 &&
-        twice
-            .insert(fmt::format("{} {:.0f} {} {:.4f}", series_key(row), row.concurrency,
-                                row.version, *row.tpot_ms))
-            .second)
-      rows.push_back(row);
+  const auto rows = distinct_runs(all);
   if (rows.size() < 10)
     return fail(Code::invalid,
                 fmt::format("cannot calibrate on {} measured rows: too few", rows.size()));
   Calibration c;
-  std::vector<Sample> tpot, ttft;
-  for (auto& row : rows)
-    tpot.push_back(tpot_sample(row)), ttft.push_back(ttft_sample(row));
-  c.tpot_ = EfficiencyModel::fit(tpot, tpot_options);
-  c.ttft_ = EfficiencyModel::fit(ttft, ttft_options);
-  c.remember(rows);
+  c.tpot_ = fit_tpot(rows);
+  c.ttft_ = EfficiencyModel::fit(samples_of(rows, ttft_sample), ttft_options);
+  c.remember(possible_runs(rows));
   if (intervals != Intervals::none)
     c.measure_errors(rows, intervals);
   return c;
@@ -349,7 +390,7 @@ Kind Calibration::kind_of(const ServingRow& row) const {
   if (auto it = seen_.find(one_word(series_key(row)));
       it != seen_.end() && row.concurrency >= it->second.from && row.concurrency <= it->second.to)
     return Kind::measured;
-  return groups_.contains(one_word(group_key(row))) ? Kind::interpolated : Kind::extrapolated;
+  return groups_.contains(one_word(combination_of(row))) ? Kind::interpolated : Kind::extrapolated;
 }
 
 namespace {
@@ -389,7 +430,7 @@ Calibration::Spread Calibration::spread_of(std::string_view what, const ServingR
   Spread s;
   if (auto it = spread_.find(spread_key(what, place_of(row), row)); it != spread_.end())
     s = it->second;
-  auto here = local_.find(group_key(row));
+  auto here = local_.find(combination_of(row));
   const auto local = local_correction(here == local_.end() ? nullptr : &here->second, row);
   const double near =
       std::min(1.0, std::max(run_noise / std::max(run_noise, s.high - s.low), local.doublings / 2));
@@ -403,7 +444,7 @@ Calibration::Upper Calibration::upper(const ServingRow& row, double wider) const
 }
 
 Calibration::Prepared Calibration::prepare(const ServingRow& row) const {
-  auto it = local_.find(group_key(row));
+  auto it = local_.find(combination_of(row));
   return {tpot_.resolve(tpot_sample(row)), ttft_.resolve(ttft_sample(row)),
           it == local_.end() ? nullptr : &it->second};
 }
@@ -495,7 +536,7 @@ Calibration Calibration::with_local(const std::vector<ServingRow>& measured) con
       point.tpot = std::log(*row.tpot_ms / p->tpot_ms.value);
     if (row.ttft_ms && *row.ttft_ms > 0)
       point.ttft = std::log(*row.ttft_ms / p->ttft_ms.value);
-    c.local_[group_key(row)].push_back(point);
+    c.local_[combination_of(row)].push_back(point);
   }
   c.remember(measured);
   return c;

@@ -18,6 +18,9 @@
 
 namespace billow::advise {
 
+// Sequences of a replica up to which first tokens hardly queue.
+inline constexpr double light_load_max = 16;
+
 enum class Kind { measured, interpolated, extrapolated };
 const char* kind_name(Kind kind);
 
@@ -115,6 +118,23 @@ class Calibration {
   std::map<std::string, Extent> groups_;  // model, GPU, engine and precision → what was measured
   std::set<std::string> families_, hosts_;  // models, and "GPU/engine", with any measurement
   std::map<std::string, std::vector<LocalPoint>> local_;
+};
+
+// How far a prediction must stay below a limit, at light and at other loads; `wider` 0: at all.
+class LoadMargin {
+ public:
+  LoadMargin(const Calibration& calibration, ServingRow row, double wider) {
+    for (auto* part : {&light_, &busy_}) {
+      row.concurrency = part == &light_ ? 1 : 2 * light_load_max;
+      *part = calibration.upper(row, wider);
+    }
+  }
+  const Calibration::Upper& at(double load) const {
+    return load <= light_load_max ? light_ : busy_;
+  }
+
+ private:
+  Calibration::Upper light_, busy_;
 };
 
 }  // namespace billow::advise

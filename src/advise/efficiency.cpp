@@ -12,9 +12,10 @@ namespace {
 // The samples with their keys as indices into one parameter vector.
 struct Problem {
   struct Row {
-    std::vector<double> powers;                // the terms, each to the power p
-    std::vector<std::size_t> groups, offsets;  // first parameter of each
-    double target;
+    std::vector<double> powers;                           // the terms, each to the power p
+    std::vector<std::size_t> groups;                      // first parameter of each
+    std::vector<std::pair<std::size_t, double>> offsets;  // parameter, value
+    double target, counts;
   };
   std::size_t terms = 0;
   std::vector<Row> rows;
@@ -26,13 +27,13 @@ struct Problem {
   Problem(const std::vector<Sample>& samples, double p) : power(p) {
     for (auto& s : samples) {
       terms = s.terms.size();
-      Row row{s.terms, {}, {}, std::log(s.measured)};
+      Row row{s.terms, {}, {}, std::log(s.measured), s.weight};
       for (auto& t : row.powers)
         t = std::pow(t, power);
       for (auto& g : s.groups)
         row.groups.push_back(place(group_at, g, terms));
       for (auto& o : s.offsets)
-        row.offsets.push_back(place(offset_at, o, 1));
+        row.offsets.emplace_back(place(offset_at, o, 1), o.value);
       rows.push_back(std::move(row));
     }
   }
@@ -62,8 +63,8 @@ struct Problem {
     }
     for (auto& s : share)
       s /= sum;
-    for (auto o : row.offsets)
-      offset += theta[o];
+    for (auto& [o, value] : row.offsets)
+      offset += theta[o] * value;
     return std::log(sum) / power + offset;
   }
 };
@@ -81,7 +82,7 @@ double misfit(const Problem& problem, const std::vector<double>& theta, double n
   double sum = 0;
   std::vector<double> share;
   for (auto& row : problem.rows)
-    sum += robust_loss((row.target - problem.evaluate(row, theta, share)) / noise);
+    sum += row.counts * robust_loss((row.target - problem.evaluate(row, theta, share)) / noise);
   for (std::size_t i = 0; i < theta.size(); ++i)
     sum += 0.5 * theta[i] * theta[i] * problem.precision[i];
   return sum;
@@ -101,14 +102,14 @@ std::vector<double> newton_step(const Problem& problem,
   for (std::size_t r = 0; r < problem.rows.size(); ++r) {
     auto& row = problem.rows[r];
     double e = row.target - problem.evaluate(row, theta, shares[r]);
-    weight[r] = robust_weight(e / noise) / (noise * noise);
+    weight[r] = row.counts * robust_weight(e / noise) / (noise * noise);
     for (auto g : row.groups)
       for (std::size_t j = 0; j < k; ++j) {
         gradient[g + j] += weight[r] * e * shares[r][j];
         diagonal[g + j] += weight[r] * shares[r][j] * shares[r][j];
       }
-    for (auto o : row.offsets)
-      gradient[o] += weight[r] * e, diagonal[o] += weight[r];
+    for (auto& [o, value] : row.offsets)
+      gradient[o] += weight[r] * e * value, diagonal[o] += weight[r] * value * value;
   }
   auto multiply = [&](const std::vector<double>& x, std::vector<double>& out) {
     for (std::size_t i = 0; i < n; ++i)
@@ -120,14 +121,14 @@ std::vector<double> newton_step(const Problem& problem,
       for (auto g : row.groups)
         for (std::size_t j = 0; j < k; ++j)
           dot += share[j] * x[g + j];
-      for (auto o : row.offsets)
-        dot += x[o];
+      for (auto& [o, value] : row.offsets)
+        dot += x[o] * value;
       dot *= weight[r];
       for (auto g : row.groups)
         for (std::size_t j = 0; j < k; ++j)
           out[g + j] += dot * share[j];
-      for (auto o : row.offsets)
-        out[o] += dot;
+      for (auto& [o, value] : row.offsets)
+        out[o] += dot * value;
     }
   };
   std::vector<double> x(n), residual = gradient, direction(n), product(n), scaled(n);
@@ -198,7 +199,7 @@ EfficiencyModel::Resolved EfficiencyModel::resolve(const Sample& sample) const {
         r.scale[j] += it->second[j];
   for (auto& o : sample.offsets)
     if (auto it = offsets_.find(o.key); it != offsets_.end())
-      r.whole += it->second;
+      r.whole += it->second * o.value;
   for (auto& s : r.scale)
     s = std::exp(std::clamp(s, -12.0, 12.0));
   r.whole = std::exp(r.whole);

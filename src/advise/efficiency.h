@@ -5,7 +5,7 @@
 // that few data have little influence, an unseen combination falls back on its parts, and no single
 // row is memorised. Fitted by Gauss-Newton on log time with a robust loss.
 //
-//   log T = 1/p · log Σ_j (φ_j · exp(Σ_groups θ[group][j]))^p  +  Σ_offsets δ
+//   log T = 1/p · log Σ_j (φ_j · exp(Σ_groups θ[group][j]))^p  +  Σ_offsets δ · value
 //
 // p = 1 is the plain sum; p slightly below 1 lets similar terms hinder each other, as on a busy
 // GPU.
@@ -27,6 +27,7 @@ struct Effect {
   std::string key;       // "engine=vllm"
   double spread = 0.3;   // prior standard deviation of its logarithms
   unsigned terms = ~0u;  // bit j: it may scale term j
+  double value = 1;      // of what the effect is a slope over; 1: it is there
 };
 
 struct Sample {
@@ -34,6 +35,7 @@ struct Sample {
   std::vector<Effect> groups;   // scale each term separately
   std::vector<Effect> offsets;  // scale the sum
   double measured = 0;          // ms; the fitted value
+  double weight = 1;            // how much it counts in a fit
 };
 
 class EfficiencyModel {

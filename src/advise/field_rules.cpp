@@ -42,8 +42,11 @@ std::vector<Check> field_rules(const Request& request, const Advice& advice) {
   if (billions > 5 && billions < 9) {
     bool small = b.gpu->memory_mib.value_or(0) <= 49152;
     out.push_back({"L4 or A10G for 7B", small,
-                   small ? "a GPU of 24 to 48 GB holds it; no larger one is paid for"
-                         : "the load or the service level needs more than a 24 GB GPU"});
+                   small
+                       ? fmt::format("a GPU of {:.0f} GB holds it at {}; no larger one is paid for",
+                                     static_cast<double>(b.gpu->memory_mib.value_or(0)) / 1024,
+                                     precision_name(b.precision))
+                       : "the load or the service level needs more than a 24 GB GPU"});
   }
   if (b.parallelism.tensor > 1) {
     bool linked =
@@ -63,8 +66,7 @@ std::vector<Check> field_rules(const Request& request, const Advice& advice) {
        b.parallelism.gpus() <= 8
            ? "each replica stays inside one machine; replicas need no fast network between them"
            : "a replica spans machines"});
-  bool training_part =
-      b.gpu->nvlink_gb_s.value_or(0) >= 900 && b.concurrency < 8 && b.replicas == 1;
+  bool training_part = b.gpu->nvlink_gb_s.value_or(0) >= 900 && b.concurrency < 8;
   out.push_back({"inference hardware for inference", !training_part,
                  training_part ? "a training GPU for a small load: a smaller GPU or a slice would "
                                  "do if one met the service level"
@@ -93,9 +95,9 @@ void explain_changes(Advice& advice, const Request& request) {
     }
   }
   if (b.offer && b.offer->spot_month && b.offer->on_demand_month && !request.spot)
-    advice.would_change.push_back(
-        fmt::format("running on spot: ${:.0f} per month, if interruptions are acceptable",
-                    *b.offer->spot_month));
+    advice.would_change.push_back(fmt::format(
+        "running on spot: ${:.0f} per month, if interruptions are acceptable; {}",
+        *b.offer->spot_month, spot_history_text(b.offer->instance ? b.offer->instance->name : "")));
   if (b.binding == "memory")
     advice.would_change.push_back(
         "a shorter context or an FP8 cache: memory limits the load per replica");
@@ -124,6 +126,24 @@ void explain_changes(Advice& advice, const Request& request) {
         fmt::format("newer prices: this one is {} days old (billow cloud prices, or billow prices "
                     "update)",
                     *b.offer->price_age_days));
+}
+
+void say_cost_of_certainty(Advice& advice,
+                           Request request,
+                           const Catalogue& catalogue,
+                           const Calibration& calibration) {
+  const double cost = rank_cost(*advice.best, request);
+  request.chance_min = even_chance;
+  request.offers.gpu = advice.best->gpu->name;
+  request.precisions = {advice.best->precision};
+  const auto bare = recommend(request, catalogue, calibration);
+  if (bare && bare->best && rank_cost(*bare->best, request) < 0.75 * cost)
+    advice.would_change.insert(
+        advice.would_change.begin(),
+        fmt::format("a load test: if the prediction is right, {} × {} at ${:.0f} per month do; the "
+                    "rest of ${:.0f} is for its errors (billow loadtest --model … --gpu …)",
+                    bare->best->gpus, bare->best->gpu->name, rank_cost(*bare->best, request),
+                    cost));
 }
 
 }  // namespace billow::advise

@@ -14,4 +14,11 @@ bool acceptable(const Candidate& c, const Request& request);
 // Adds what would change the answer: other precisions, spot, a looser limit, a measurement.
 void explain_changes(Advice& advice, const Request& request);
 
+// What the same GPU would cost if the prediction were exact: that is what a load test can save.
+inline constexpr double even_chance = 0.5;  // no margin for errors of the prediction
+void say_cost_of_certainty(Advice& advice,
+                           Request request,
+                           const Catalogue& catalogue,
+                           const Calibration& calibration);
+
 }  // namespace billow::advise

@@ -73,31 +73,4 @@ Memory serving_memory(const ModelShape& shape,
                       double capacity_bytes,
                       const MemoryOptions& options = {});
 
-enum class Zero { none, optimizer, gradients, parameters };
-const char* zero_name(Zero zero);
-enum class Checkpointing { none, selective, full };
-enum class Tuning { full, lora, qlora };
-
-struct TrainingPlan {
-  Zero zero = Zero::none;
-  Checkpointing checkpointing = Checkpointing::full;
-  Tuning tuning = Tuning::full;
-  int gpus = 1;  // data-parallel ranks that shard by ZeRO, times tensor ranks
-  int tensor = 1;
-  double sequence = 4096;
-  double micro_batch = 1;
-  double lora_fraction = 0.005;  // the trained fraction of the parameters
-};
-struct TrainingMemory {  // bytes, per GPU
-  double weights = 0, gradients = 0, optimizer = 0, activations = 0, overhead = 0;
-  double total() const { return weights + gradients + optimizer + activations + overhead; }
-};
-// Mixed precision with Adam: 2 bytes of weights, 2 of gradients, 12 of master copy and moments for
-// every trained parameter.
-TrainingMemory training_memory(const ModelShape& shape, const TrainingPlan& plan);
-// Bytes that one step moves per GPU between the ranks of a tensor split, which stay inside a node.
-double tensor_traffic_bytes(const ModelShape& shape, const TrainingPlan& plan);
-// Bytes that one step moves per GPU between all ranks; this decides about NVLink and InfiniBand.
-double training_traffic_bytes(const ModelShape& shape, const TrainingPlan& plan);
-
 }  // namespace billow::advise

@@ -13,12 +13,19 @@ constexpr double weights_over = 1.3, experts_over = 1.5, cache_over = 1.35, arit
                  prefill_over = 1.6, attention_over = 2.5, prefill_weights_over = 1.04;
 constexpr double decode_attention_over = 1.6;
 constexpr double layer_ms = 0.022, moe_layer_ms = 0.075, indexer_layer_ms = 0.06, link_over = 4,
-                 sequence_ms = 0.008, prefill_layer_ms = 0.2;
+                 sequence_ms = 0.005, prefill_layer_ms = 0.2;
 // An exchange between ranks of a node takes a few microseconds, and longer with more ranks.
 constexpr double exchange_ms = 0.0015, exchange_ranks = 4;
 // Between nodes a GPU has 400 Gbit/s, and an exchange takes a few microseconds more.
 constexpr double network_bytes = 50e9, network_ms = 0.012;
 constexpr double floor_ms = 1e-9;
+// A step that was captured as a CUDA graph is launched at once. Otherwise the host launches its
+// kernels one by one: the GPU waits for it unless it has enough to do. Engines capture steps up to
+// a batch; one that runs in Python takes longer for a layer.
+constexpr double host_layer_python_ms = 0.4, host_layer_ms = 0.1;
+double graph_batch_max(std::string_view engine) {
+  return engine == "trtllm" ? 2048 : engine == "sglang" ? 256 : 512;
+}
 
 // Engines keep a few GB beside weights and cache. A measured configuration ran, so the estimate
 // leans to more room; whether a configuration fits at all is memory.h's question.
@@ -45,6 +52,15 @@ double launch_ms(const ModelShape& shape) {
     ms += layer_ms + (layer.experts > 0 ? moe_layer_ms : 0) +
           (layer.attention.index_topk > 0 ? indexer_layer_ms : 0);
   return ms;
+}
+
+// What launching the kernels of a step adds to the `gpu_ms` that they take.
+double host_wait_ms(const ServingRow& row, const Work& w, double gpu_ms) {
+  const double tokens = w.tokens_rank * (1 + row.extras.draft_tokens);
+  if (!row.extras.eager && tokens <= graph_batch_max(row.engine))
+    return 0;
+  const double host = w.layers * (row.engine == "trtllm" ? host_layer_ms : host_layer_python_ms);
+  return overlap(gpu_ms, host) - gpu_ms;
 }
 
 struct Prefill {
@@ -116,6 +132,27 @@ Roofline roofline_of(const ServingRow& row) {
           std::max(prefill_of(w, r).least * ranks, w.weight_bytes / r.bandwidth * 1e3 * ranks)};
 }
 
+std::vector<ServingRow> possible_runs(std::vector<ServingRow> rows) {
+  constexpr double impossible_share = 0.3;
+  auto impossible = [](const ServingRow& row) {
+    return *row.tpot_ms < roofline_of(row).tpot_ms;
+  };
+  struct Count {
+    double all = 0, impossible = 0;
+  };
+  std::map<std::string, Count> counts;
+  for (auto& row : rows) {
+    auto& count = counts[combination_of(row)];
+    ++count.all;
+    count.impossible += impossible(row);
+  }
+  std::erase_if(rows, [&](const ServingRow& row) {
+    const auto& count = counts[combination_of(row)];
+    return impossible(row) || count.impossible > impossible_share * count.all;
+  });
+  return rows;
+}
+
 double prefill_ms(const ServingRow& row) {
   return prefill_of(decode_work(row, 1), rates_of(row)).ms;
 }
@@ -162,6 +199,8 @@ Terms terms_of(const ServingRow& row) {
       prefills + floor_ms,
       often * w.layers * prefill_layer_ms + floor_ms,
       w.tokens_rank * sequence_ms};
+  t.tpot[0] +=
+      host_wait_ms(row, w, t.tpot[0] + overlap(memory, arithmetic) + t.tpot[5] + t.tpot[6]);
   double step = 0;
   for (double& ms : t.tpot) {
     ms /= gained;  // per token, of which a step with drafts gains several

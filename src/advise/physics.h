@@ -29,6 +29,11 @@ struct Roofline {
 };
 Roofline roofline_of(const ServingRow& row);
 
+// The measured rows that can be true. A time below the roofline cannot be that of the load it is
+// listed with: the engine ran fewer sequences at once, or answered from a cache of prompts. Such
+// rows teach nothing about kernels, nor do the others of a combination where many are like that.
+std::vector<ServingRow> possible_runs(std::vector<ServingRow> rows);
+
 // One request's prefill on good kernels, in milliseconds.
 double prefill_ms(const ServingRow& row);
 

@@ -54,10 +54,11 @@ Result<GpuPrice> price_of_gpu(const PlanRequest& request, const Catalogue& catal
   if (offer.price->spot_h) {
     price.spot_ratio = usd(*offer.price->spot_h) / usd(*offer.price->on_demand_h);
     price.spot_source = "catalogue";
+  } else if (const auto history = spot_history(offer.instance->name)) {
+    price.spot_ratio = history->ratio_median;
+    price.spot_source = "a year of history";
   } else {
-    const SpotHistory history = spot_history(offer.instance->name);
-    price.spot_ratio = history.ratio_median;
-    price.spot_source = history.known ? "a year of history" : "assumed";
+    price.spot_source = "unknown";
   }
   return price;
 }

@@ -43,7 +43,8 @@ struct PlanRequest {
 };
 
 struct GpuPrice {
-  double on_demand_usd_h = 0, committed_ratio = 0.63, spot_ratio = 0.4;
+  double on_demand_usd_h = 0, committed_ratio = 0.63;
+  double spot_ratio = 0;  // 0: no spot price is known, and the plan uses none
   std::string where, date, committed_source, spot_source;
 };
 

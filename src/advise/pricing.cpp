@@ -15,13 +15,8 @@ std::optional<double> month(const std::optional<NanoUsd>& price, int instances) 
   return usd(*price) * hours_month * instances;
 }
 
-// Sells by auction: what it lists is the lowest bid, and the machine may be taken away.
-bool auction(std::string_view provider) {
-  return provider == "mithril";
-}
-
 std::optional<NanoUsd> counted_price(const Offer& offer, const Request& request) {
-  const bool bids = auction(offer.instance->provider);
+  const bool bids = sells_by_auction(offer.instance->provider);
   if (request.spot)
     return offer.price->spot_h ? offer.price->spot_h : offer.price->on_demand_h;
   return bids ? std::nullopt : offer.price->on_demand_h;
@@ -32,6 +27,10 @@ bool stale(const std::optional<std::int64_t>& age_days) {
 }
 
 }  // namespace
+
+bool sells_by_auction(std::string_view provider) {
+  return provider == "mithril";
+}
 
 Tier tier_of(std::string_view provider) {
   for (auto name : {"aws", "gcp", "azure", "oci", "ibm"})
@@ -127,7 +126,7 @@ void price_candidate(Candidate& c, const Request& request, const std::vector<Off
     best_stale = old;
     Offered o{
         .instance = offer.instance, .region = std::string(offer.region), .instances = instances};
-    o.on_demand_month = auction(offer.instance->provider)
+    o.on_demand_month = sells_by_auction(offer.instance->provider)
                             ? std::nullopt
                             : month(offer.price->on_demand_h, instances);
     o.spot_month = month(offer.price->spot_h, instances);

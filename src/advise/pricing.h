@@ -18,6 +18,9 @@ enum class Tier { hyperscaler, neocloud, marketplace };
 Tier tier_of(std::string_view provider);
 const char* tier_name(Tier tier);
 
+// Sells by auction: what it lists is the lowest bid, and the machine may be taken away.
+bool sells_by_auction(std::string_view provider);
+
 // GeForce cards: their driver's licence excludes data centres, and no hyperscaler rents them.
 bool consumer_card(std::string_view gpu);
 

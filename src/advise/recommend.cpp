@@ -132,7 +132,7 @@ Fit try_place(const Request& request,
   auto prepared = calibration.prepare(row);
   double slow = 1 / place.bandwidth_share;
   // Upper bounds hold nine times in ten each; to hold together so often, each needs a little more.
-  auto margin = with_margin ? calibration.upper(row, limits.both()) : Calibration::Upper{};
+  LoadMargin margin(calibration, row, with_margin ? limits.both() : 0);
   c.binding = "memory";
   for (double load : replica_loads) {
     if (load > load_max * 1.5 && c.concurrency > 0) {
@@ -146,11 +146,11 @@ Fit try_place(const Request& request,
     row.concurrency = load;
     auto now = Calibration::quick(prepared, row);
     fit.miss = std::max(now.tpot_ms * slow / limits.tpot_ms, now.ttft_ms * slow / limits.ttft_ms);
-    if (now.tpot_ms * slow * margin.tpot > limits.tpot_ms) {
+    if (now.tpot_ms * slow * margin.at(load).tpot > limits.tpot_ms) {
       c.binding = "tokens per second";
       break;
     }
-    if (now.ttft_ms * slow * margin.ttft > limits.ttft_ms) {
+    if (now.ttft_ms * slow * margin.at(load).ttft > limits.ttft_ms) {
       c.binding = "time to first token";
       break;
     }
@@ -448,7 +448,7 @@ class Scan {
         break;
       ++advice_.candidates_scanned;
       auto fit = try_place(request_, calibration_, shape, precision, place, split, limits_,
-                           load_max, true);
+                           load_max, request_.chance_min > even_chance);
       if (fit.fits && !fit.meets)  // not for sure; perhaps on average
         fit = try_place(request_, calibration_, shape, precision, place, split, limits_, load_max,
                         false);
@@ -470,12 +470,14 @@ class Scan {
   }
 
   // More replicas, until the percentile is met with the chance that was asked for; else with what
-  // chance there is. False if not even one sequence per replica meets it.
+  // chance there is. Certainty that triples the price is not bought: a test is cheaper. False if
+  // not even one sequence per replica meets it.
   bool widen(Candidate& c) {
     const Place& place = scanned_[c.place];
     const TailLimits limits{limits_.tpot_ms, limits_.ttft_ms};
     const auto& shape = shapes_.at(c.precision);
     std::optional<Candidate> fair;
+    int first = 0;  // replicas that would do if the prediction were exact
     for (Candidate more = c;; more.replicas = std::max(more.replicas + 1, more.replicas * 5 / 4)) {
       if (!sized(more, place))
         break;
@@ -485,7 +487,10 @@ class Scan {
       more.chance = chance_of(more, limits, request_.percentile);
       if (c.miss <= 1 && (!fair || more.chance > fair->chance + 0.01))
         fair = more;
-      if (more.chance >= request_.chance_min || alone(more, request_))
+      if (first == 0 && c.miss <= 1)
+        first = more.replicas;
+      if (more.chance >= request_.chance_min || alone(more, request_) ||
+          (first > 0 && more.replicas >= 3 * first))
         break;
     }
     if (fair)
@@ -554,6 +559,9 @@ Result<Advice> recommend(const Request& request,
     return fail(Code::not_found,
                 "no offer in the catalogue matches these providers, regions and GPUs",
                 "see `billow prices` for the offers; --any adds marketplaces and consumer cards");
+  if (const auto gpu = catalogue.gpu(request.offers.gpu); gpu && !request.offers.gpu.empty())
+    if (lower(request.offers.gpu) != lower((*gpu)->name))
+      advice.notes.push_back(fmt::format("{} is taken as {}", request.offers.gpu, (*gpu)->name));
   const Limits limits{request.context > 0 ? request.context : request.input + request.output,
                       request.tokens_per_s_min ? 1e3 / *request.tokens_per_s_min : 1e12,
                       request.ttft_ms_max.value_or(1e12)};
@@ -567,6 +575,8 @@ Result<Advice> recommend(const Request& request,
   advice.curve = curve_of(*advice.best, request, calibration);
   advice.checks = field_rules(request, advice);
   explain_changes(advice, request);
+  if (request.fleet.empty() && request.chance_min > even_chance)
+    say_cost_of_certainty(advice, request, catalogue, calibration);
   advice.ways = other_ways(*advice.best, request, calibration,
                            {limits.context, limits.tpot_ms, limits.ttft_ms});
   if (auto& o = advice.best->offer; o && o->on_demand_month && o->committed_1y_month)

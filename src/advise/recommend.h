@@ -8,6 +8,7 @@
 
 #include "advise/calibration.h"
 #include "advise/load/queueing.h"
+#include "advise/training/split.h"
 
 namespace billow::advise {
 
@@ -129,6 +130,10 @@ Result<Advice> recommend(const Request& request,
                          const Catalogue& catalogue,
                          const Calibration& calibration);
 
+// Hours between interruptions of one spot machine unless the buyer knows: an assumption, since no
+// provider publishes them and prices do not tell.
+inline constexpr double spot_interruptions_h = 24;
+
 struct TrainingRequest {
   ModelShape model;
   Tuning tuning = Tuning::full;
@@ -136,9 +141,9 @@ struct TrainingRequest {
   double tokens = 0;                      // to train on; 0: unknown, rates only
   std::optional<double> deadline_h;       // the training must end within
   std::optional<double> checkpoint_s;     // time to write one checkpoint, if measured
-  std::optional<double> interruptions_h;  // between interruptions, if the buyer knows better
-                                          // than the price history
+  std::optional<double> interruptions_h;  // between interruptions, if the buyer knows
   OfferFilter offers;
+  bool any_offer = false;  // marketplaces and consumer cards too
   WallTime now;
 };
 struct TrainingCandidate {
@@ -152,7 +157,7 @@ struct TrainingCandidate {
   std::optional<double> hours;  // of the whole training, if its tokens are known
   std::optional<double> usd_h, usd_total, spot_usd_h;
   double checkpoint_minutes = 0;  // Young/Daly, on spot
-  double checkpoint_cost_s = 0, interruptions_h = 24;
+  double checkpoint_cost_s = 0, interruptions_h = spot_interruptions_h;
   std::string region, price_date;
 };
 struct TrainingAdvice {
@@ -170,14 +175,14 @@ Result<TrainingAdvice> recommend_training(const TrainingRequest& request,
 // Young's and Daly's interval between checkpoints: sqrt(2 · cost · mean time between
 // interruptions).
 double checkpoint_interval_s(double cost_s, double mtbf_s);
-// Hours between spot interruptions, from the price history of an instance family; a guess if there
-// is none.
+// What a year of published spot prices of an instance says; nothing if there are none.
 struct SpotHistory {
-  double mtbf_h = 24;
-  double ratio_median = 0.4, scarce_share = 0.1;
-  bool known = false;
+  double ratio_median = 0, ratio_p90 = 0;  // spot over on-demand
+  double scarce_share = 0;                 // of zone-days at 95 % of on-demand or more
 };
-SpotHistory spot_history(std::string_view instance);
+std::optional<SpotHistory> spot_history(std::string_view instance);
+// "33 % of on-demand at the median, …"
+std::string spot_history_text(std::string_view instance);
 
 Json advice_json(const Request& request, const Advice& advice);
 std::string advice_text(const Request& request, const Advice& advice);

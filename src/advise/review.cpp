@@ -86,10 +86,11 @@ std::optional<ReviewAction> cheaper_provider(const Priced& p) {
 void add_purchases(const Priced& p, Market market, std::vector<ReviewAction>& possible) {
   const double base = p.base();
   const Price& price = *p.offer.price;
-  const SpotHistory history = spot_history(p.offer.instance->name);
-  const double spot = price.spot_h && price.on_demand_h
-                          ? usd(*price.spot_h) / usd(*price.on_demand_h)
-                          : history.ratio_median;
+  const auto history = spot_history(p.offer.instance->name);
+  const bool listed = price.spot_h && price.on_demand_h;
+  const double spot = listed    ? usd(*price.spot_h) / usd(*price.on_demand_h)
+                      : history ? history->ratio_median
+                                : 0;  // no spot price is known: nothing is claimed
   std::vector<Hour> demand;
   for (double g : p.usage.hourly_gpus)
     demand.push_back({g, base, base * spot});
@@ -109,14 +110,17 @@ void add_purchases(const Priced& p, Market market, std::vector<ReviewAction>& po
                                     commit, p.gpu.name, 100 * market.committed_ratio),
                         "this baseline pays even if demand shrinks; the risk is a price cut",
                         saved(no_spot, commit, committed_price)});
-  possible.push_back({p.usage.gpu,
-                      fmt::format("run {:.0f} % of it on spot at {:.0f} % of on-demand",
-                                  100 * market.spot_share, 100 * spot),
-                      fmt::format("{}; jobs that checkpoint lose about {:.0f} % to interruptions",
-                                  history.known ? "a year of prices"
-                                                : "assumed: no price history of this instance",
-                                  100 * market.spot_overhead),
-                      saved(market, 0, 0)});
+  if (!(spot > 0))
+    return;
+  possible.push_back(
+      {p.usage.gpu,
+       fmt::format("run {:.0f} % of it on spot at {:.0f} % of on-demand", 100 * market.spot_share,
+                   100 * spot),
+       fmt::format("{}; {:.0f} % is set aside for interruptions of jobs that checkpoint",
+                   listed ? fmt::format("spot price of {}", price.date)
+                          : std::string("the median of a year of spot prices"),
+                   100 * market.spot_overhead),
+       saved(market, 0, 0)});
   if (commit > 0)
     possible.push_back(
         {p.usage.gpu,

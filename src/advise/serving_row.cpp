@@ -77,6 +77,10 @@ Result<Ranks> ranks(const CsvRow& row, const std::string& prefix) {
 
 }  // namespace
 
+std::string combination_of(const ServingRow& row) {
+  return fmt::format("{}/{}/{}/{}", row.family, row.gpu->name, row.engine, row.precision);
+}
+
 std::string engine_word(std::string_view name) {
   auto typed = lower(trim(name));
   // Orchestrators in front of an engine ("dynamo-trt") do not change its kernels.

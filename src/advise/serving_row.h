@@ -39,6 +39,9 @@ struct ServingRow {
 // are one family.
 std::string family_of(const ModelShape& shape);
 
+// Model, GPU, engine and precision: how well its kernels are tuned, no config tells.
+std::string combination_of(const ServingRow& row);
+
 // One name for an engine: "TensorRT-LLM", "trt" and "dynamo-trt" are trtllm. An engine that is not
 // known keeps its name.
 std::string engine_word(std::string_view name);

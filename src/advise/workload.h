@@ -14,6 +14,7 @@ struct ServingExtras {
   double accepted = 0.7;    // chance that a proposed token is accepted
   int adapters = 0;         // LoRA adapters kept beside the model
   int adapter_rank = 16;
+  bool eager = false;  // without CUDA graphs: the host launches every kernel of every step
   // Tokens that a sequence gains in one step: one, and the proposals up to the first refusal.
   double tokens_per_step() const;
   bool operator==(const ServingExtras&) const = default;

@@ -129,6 +129,7 @@ test('6 what would 70B at fp8 cost', () =>
       ),
       'the price the head gives',
     );
+    ok((await page.locator('.advice-curve circle').count()) >= 3, 'the curve of price and speed');
     await shot(page, 'advisor');
   }));
 test('7 stop the idle ones, taken back', () =>

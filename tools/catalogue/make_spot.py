@@ -4,8 +4,7 @@
     tools/catalogue/make_spot.py --prices DIR > data/spot.txt
 
 ratio: spot over on-demand. scarce: the share of zone-days at 95 % of on-demand or more, when spot is as good as sold out.
-mtbf_h: hours between the starts of such spells in one zone, at most a week. Price is not availability: an interruption can
-come at any price, so users of mtbf_h treat it as an upper bound and say so.
+How often machines are interrupted cannot be learnt from prices: nothing here says it.
 """
 import argparse
 import csv
@@ -28,30 +27,24 @@ def main():
                 continue
             if on_demand > 0 and spot > 0:
                 series[row["instance"], row["az"]].append((row["date"], min(1.0, spot / on_demand)))
-    by_instance = defaultdict(lambda: [[], 0, 0])
+    by_instance = defaultdict(lambda: [[], 0])
     first, last = "9999", "0000"
     for (instance, _), days in series.items():
         days.sort()
         first, last = min(first, days[0][0]), max(last, days[-1][0])
         entry = by_instance[instance]
-        before = 0.0
         for _, ratio in days:
             entry[0].append(ratio)
             entry[1] += ratio >= 0.95
-            entry[2] += ratio >= 0.95 > before
-            before = ratio
     print(
         f"# Spot prices of one cloud by day and zone, {first} to {last}, made by"
         " tools/catalogue/make_spot.py. Do not edit."
     )
-    print("# instance ratio_median ratio_p90 scarce_share mtbf_h zone_days")
-    for instance, (ratios, scarce, spells) in sorted(by_instance.items()):
+    print("# instance ratio_median ratio_p90 scarce_share zone_days")
+    for instance, (ratios, scarce) in sorted(by_instance.items()):
         ratios.sort()
         n = len(ratios)
-        mtbf = min(168.0, 24.0 * (n - scarce) / spells) if spells else 168.0
-        print(
-            f"{instance} {ratios[n // 2]:.3f} {ratios[n * 9 // 10]:.3f} {scarce / n:.3f} {mtbf:.0f} {n}"
-        )
+        print(f"{instance} {ratios[n // 2]:.3f} {ratios[n * 9 // 10]:.3f} {scarce / n:.3f} {n}")
 
 
 main()

@@ -25,13 +25,16 @@ std::vector<MediaModel> read_media() {
     auto number = [&](std::size_t i) {
       return parse_double(f[i]).value_or(0);
     };
-    if (f[0] == "model" && f.size() == 7) {
+    if (f[0] == "model" && f.size() == 10) {
       out.push_back({.name = std::string(f[1]),
                      .counted = std::string(f[3]),
                      .aliases = {},
                      .parameters = number(4),
                      .tensor_weight = number(5),
-                     .bits = static_cast<int>(number(6)),
+                     .bandwidth_weight = number(6),
+                     .bits = static_cast<int>(number(7)),
+                     .source = std::string(f[8]),
+                     .caveat = std::string(f[9]),
                      .rates = {}});
       for (auto& alias : split(f[2], ','))
         out.back().aliases.emplace_back(alias);
@@ -58,7 +61,7 @@ double capability(const MediaModel& m, const GpuSpec& gpu) {
   const double tensor = m.bits == 8 ? gpu.fp8_tflops.value_or(half) : half;
   const double bandwidth = gpu.bandwidth_gb_s.value_or(0);
   return tensor > 0 && bandwidth > 0
-             ? std::pow(tensor, m.tensor_weight) * std::pow(bandwidth, 1 - m.tensor_weight)
+             ? std::pow(tensor, m.tensor_weight) * std::pow(bandwidth, m.bandwidth_weight)
              : 0;
 }
 
@@ -128,10 +131,12 @@ std::optional<MediaEstimate> media_rate(const MediaModel& model, const GpuSpec& 
       rates.push_back(per_gpu(r)), entry = r.entry;
   if (!rates.empty()) {
     const auto [least, most] = std::minmax_element(rates.begin(), rates.end());
-    return MediaEstimate{median(rates), *least * (1 - runs_differ), *most * (1 + runs_differ),
-                         Kind::measured,
-                         fmt::format("published: MLPerf Inference v5.1, {} {}, among them {}",
-                                     rates.size(), rates.size() == 1 ? "entry" : "entries", entry)};
+    return MediaEstimate{
+        median(rates), *least * (1 - runs_differ), *most * (1 + runs_differ), Kind::measured,
+        fmt::format("published: {}, {}", model.source,
+                    rates.size() == 1
+                        ? entry
+                        : fmt::format("{} entries, among them {}", rates.size(), entry))};
   }
   const double c = capability(model, gpu);
   const auto errors = media_errors(model, shipped());
@@ -204,6 +209,7 @@ Json media_json(const MediaRequest& request, const MediaAdvice& advice) {
          {"price_date", c.offer.price_date}}));
   return Json::object({{"model", request.model->name},
                        {"counted", request.model->counted},
+                       {"caveat", request.model->caveat},
                        {"rps", request.rps},
                        {"ranked", ranked}});
 }
@@ -223,9 +229,7 @@ std::string media_text(const MediaRequest& request, const MediaAdvice& advice) {
                      request.model->name, request.model->counted);
   for (std::size_t i = 1; i < advice.ranked.size() && i < 3; ++i)
     out += (i == 1 ? "runner-up: " : "or: ") + line(advice.ranked[i]);
-  return out +
-         "mind: the rates are of tuned submissions; another engine, other sizes or more steps are "
-         "slower. Measure yours before you buy much.\n";
+  return out + fmt::format("mind: {}. Measure yours before you buy much.\n", request.model->caveat);
 }
 
 }  // namespace billow::advise

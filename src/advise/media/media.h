@@ -1,6 +1,8 @@
 // Models that are not language models: image generation and speech recognition. Their speed is not
 // computed step by step, as for language models, but taken from published rates of whole cards
-// (data/media.txt, each with its source) and scaled by a card's datasheet.
+// (data/media.txt, each with its source) and scaled by a card's datasheet. What was published
+// differs: tuned submissions to a benchmark, or plain runs one image at a time; the answer says
+// which.
 //
 // Invariants: a card with a published rate gets it; another gets one scaled by its tensor rate and
 // bandwidth, with the interval that leaving each published card out shows; a model without
@@ -22,8 +24,10 @@ struct MediaModel {
   std::string name, counted;  // "stable-diffusion-xl", "image"
   std::vector<std::string> aliases;
   double parameters = 0;
-  double tensor_weight = 1;  // rate ~ tensor rate to this power, times bandwidth to the rest
-  int bits = 16;             // of the tensor rate it runs at where a card has it
+  double tensor_weight = 1,
+         bandwidth_weight = 0;  // rate ~ tensor rate and bandwidth to these powers
+  int bits = 16;                // of the tensor rate it runs at where a card has it
+  std::string source, caveat;   // who published the rates, and how other runs differ from them
   std::vector<MediaRate> rates;
   double memory_bytes() const;  // on one GPU
 };

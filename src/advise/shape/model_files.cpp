@@ -117,13 +117,19 @@ Result<ModelShape> find_model(std::string_view wanted, const std::string& models
   }
   if (auto shipped = shipped_model(name))
     return shipped;
+  std::vector<std::string> known;  // names without their organisations
+  for (auto& model : shipped_models())
+    known.push_back(lower(model.name.substr(model.name.rfind('/') + 1)));
+  const auto near = nearest(lower(name.substr(name.rfind('/') + 1)), known);
   return fail(
       Code::not_found,
       fmt::format("no model \"{}\": not a file, not a size, not among the {} names Billow knows, "
                   "and not found in {}",
                   name, shipped_models().size(),
                   models_dir.empty() ? "a --models directory" : models_dir),
-      "give the path of its config.json, or a size like 7B");
+      near.empty()
+          ? "give the path of its config.json, or a size like 7B"
+          : fmt::format("did you mean {}? Otherwise give the path of its config.json", near));
 }
 
 }  // namespace billow::advise

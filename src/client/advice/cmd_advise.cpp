@@ -38,6 +38,7 @@ constexpr OptionSpec model_options[] = {
     {"accepted", 0, "X", "chance that a proposed token is accepted (default 0.7)"},
     {"adapters", 0, "N", "LoRA adapters served beside the model (default 0)"},
     {"adapter-rank", 0, "N", "rank of these adapters (default 16)"},
+    {"eager", 0, nullptr, "the engine runs without CUDA graphs"},
 };
 constexpr OptionSpec load_options[] = {
     {"context", 0, "N", "longest sequence in tokens (default: input + output)"},
@@ -133,6 +134,7 @@ Status read_extras(const Parsed& parsed, advise::Request& r) {
   x.draft_tokens = static_cast<int>(BILLOW_TRY(number_option(parsed, "draft-tokens", 0, 0, 16)));
   x.accepted = BILLOW_TRY(number_option(parsed, "accepted", x.accepted, 0, 1));
   x.adapters = static_cast<int>(BILLOW_TRY(number_option(parsed, "adapters", 0, 0, 10000)));
+  x.eager = parsed.has("eager");
   x.adapter_rank =
       static_cast<int>(BILLOW_TRY(number_option(parsed, "adapter-rank", x.adapter_rank, 1, 1024)));
   return {};
@@ -180,8 +182,11 @@ Result<advise::TrainingRequest> read_training(const Parsed& parsed) {
     t.checkpoint_s = *ms / 1e3;
   if (const auto ms = BILLOW_TRY(milliseconds_option(parsed, "interruptions")))
     t.interruptions_h = *ms / 3.6e6;
-  t.offers.providers = list_option(parsed, "providers");
+  for (const std::string& p : list_option(parsed, "providers"))
+    t.offers.providers.push_back(lower(p));
   t.offers.regions = list_option(parsed, "regions");
+  t.offers.gpu = parsed.get("gpu");
+  t.any_offer = parsed.has("any");
   t.now = now();
   return t;
 }

@@ -104,29 +104,31 @@ Json plan_json(const Demand& demand,
                const advise::PurchasePlan& plan) {
   const advise::GpuPrice& price = plan.price;
   const auto age = price_age_days(price.date, now());
-  Json j = Json::object({{"gpu", demand.gpu},
-                         {"demand_from", demand.source},
-                         {"hours", demand.hourly_gpus.size()},
-                         {"peak_gpus", plan.peak_gpus},
-                         {"on_demand_usd_h", price.on_demand_usd_h},
-                         {"price_from", price.where},
-                         {"price_date", price.date},
-                         {"price_age_days", age ? Json(*age) : Json("unknown")},
-                         {"committed_ratio", price.committed_ratio},
-                         {"committed_ratio_source", price.committed_source},
-                         {"spot_ratio", price.spot_ratio},
-                         {"spot_ratio_source", price.spot_source},
-                         {"spot_share", request.market.spot_share},
-                         {"commit_gpus", plan.commit_gpus},
-                         {"usd_month", plan.mix.total() / plan.months},
-                         {"committed_usd_month", plan.mix.committed / plan.months},
-                         {"on_demand_usd_month", plan.mix.on_demand / plan.months},
-                         {"spot_usd_month", plan.mix.spot / plan.months},
-                         {"all_on_demand_usd_month", plan.all_on_demand.total() / plan.months},
-                         {"reserve_the_peak_usd_month", plan.reserve_peak.total() / plan.months},
-                         {"spot_only_usd_month", plan.spot_only.total() / plan.months},
-                         {"price_drop", request.price_drop},
-                         {"price_drop_regret_usd", plan.price_drop_regret_usd}});
+  const bool spot = price.spot_ratio > 0;
+  Json j = Json::object(
+      {{"gpu", demand.gpu},
+       {"demand_from", demand.source},
+       {"hours", demand.hourly_gpus.size()},
+       {"peak_gpus", plan.peak_gpus},
+       {"on_demand_usd_h", price.on_demand_usd_h},
+       {"price_from", price.where},
+       {"price_date", price.date},
+       {"price_age_days", age ? Json(*age) : Json("unknown")},
+       {"committed_ratio", price.committed_ratio},
+       {"committed_ratio_source", price.committed_source},
+       {"spot_ratio", spot ? Json(price.spot_ratio) : Json("unknown")},
+       {"spot_ratio_source", price.spot_source},
+       {"spot_share", spot ? request.market.spot_share : 0},
+       {"commit_gpus", plan.commit_gpus},
+       {"usd_month", plan.mix.total() / plan.months},
+       {"committed_usd_month", plan.mix.committed / plan.months},
+       {"on_demand_usd_month", plan.mix.on_demand / plan.months},
+       {"spot_usd_month", plan.mix.spot / plan.months},
+       {"all_on_demand_usd_month", plan.all_on_demand.total() / plan.months},
+       {"reserve_the_peak_usd_month", plan.reserve_peak.total() / plan.months},
+       {"spot_only_usd_month", spot ? Json(plan.spot_only.total() / plan.months) : Json("unknown")},
+       {"price_drop", request.price_drop},
+       {"price_drop_regret_usd", plan.price_drop_regret_usd}});
   if (plan.own)
     j.set("own", Json::object(
                      {{"own_usd_h", plan.own->own_usd_h},
@@ -146,16 +148,21 @@ std::string plan_text(const Demand& demand,
       demand.hourly_gpus.size(), demand.source, plan.peak_gpus, demand.gpu, price.on_demand_usd_h,
       price.where, price.date, age ? fmt::format(", {} days old", *age) : "");
   out += fmt::format(
-      "commit to {:.0f} GPUs ({:.0f} % of on-demand: {}); above that {:.0f} % on spot ({:.0f} % "
-      "of on-demand: {}), the rest on demand\n",
-      plan.commit_gpus, 100 * price.committed_ratio, price.committed_source,
-      100 * request.market.spot_share, 100 * price.spot_ratio, price.spot_source);
+      "commit to {:.0f} GPUs ({:.0f} % of on-demand: {}); above that {}\n", plan.commit_gpus,
+      100 * price.committed_ratio, price.committed_source,
+      price.spot_ratio > 0
+          ? fmt::format("{:.0f} % on spot ({:.0f} % of on-demand: {}), the rest on demand",
+                        100 * request.market.spot_share, 100 * price.spot_ratio, price.spot_source)
+          : std::string("on demand: no spot price of this instance is known"));
   out += fmt::format("per month: ${:.0f} (committed {:.0f}, on demand {:.0f}, spot {:.0f})\n",
                      plan.mix.total() / plan.months, plan.mix.committed / plan.months,
                      plan.mix.on_demand / plan.months, plan.mix.spot / plan.months);
-  out += fmt::format("  all on demand ${:.0f}, reserve the peak ${:.0f}, spot only ${:.0f}\n",
-                     plan.all_on_demand.total() / plan.months,
-                     plan.reserve_peak.total() / plan.months, plan.spot_only.total() / plan.months);
+  out +=
+      fmt::format("  all on demand ${:.0f}, reserve the peak ${:.0f}{}\n",
+                  plan.all_on_demand.total() / plan.months, plan.reserve_peak.total() / plan.months,
+                  price.spot_ratio > 0
+                      ? fmt::format(", spot only ${:.0f}", plan.spot_only.total() / plan.months)
+                      : std::string());
   out += fmt::format(
       "if on-demand prices fall by {:.0f} % half-way through, the commitment costs ${:.0f} more "
       "than the best one\n",

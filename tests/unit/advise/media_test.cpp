@@ -32,14 +32,15 @@ TEST(Media, APublishedCardHasItsPublishedRate) {
 }
 
 TEST(Media, EveryRateIsOfAKnownCardAndNamesItsEntry) {
-  ASSERT_EQ(media_models().size(), 2u);
+  ASSERT_EQ(media_models().size(), 3u);
   for (auto& m : media_models()) {
     EXPECT_GE(m.rates.size(), 5u) << m.name;
     for (auto& r : m.rates) {
       ASSERT_TRUE(catalogue().gpu(r.gpu)) << r.gpu;
       EXPECT_EQ((*catalogue().gpu(r.gpu))->name, r.gpu) << "an alias would never be found";
       EXPECT_GT(r.offline, 0);
-      EXPECT_TRUE(r.entry.starts_with("5.1-")) << r.entry;
+      EXPECT_FALSE(r.entry.empty());
+      EXPECT_TRUE(!m.source.starts_with("MLPerf") || r.entry.starts_with("5.1-")) << r.entry;
     }
   }
 }
@@ -76,7 +77,25 @@ TEST(Media, TwiceTheLoadCostsAboutTwiceAndUnknownModelsAreRefused) {
   ASSERT_TRUE(twice);
   EXPECT_NEAR(twice->ranked[0].usd_month / once->ranked[0].usd_month, 2, 0.5);
   EXPECT_GE(once->ranked[0].gpus * once->ranked[0].rate.high, 20);
-  EXPECT_EQ(media_model("flux.1-dev"), nullptr) << "no published rate: never guessed";
+  EXPECT_EQ(media_model("flux.1-schnell"), nullptr) << "no published rate: never guessed";
+}
+
+TEST(Media, PlainRunsSayThatTheyAreNotTuned) {
+  const MediaModel* flux = media_model("black-forest-labs/FLUX.1-dev");
+  ASSERT_NE(flux, nullptr);
+  const auto h100 = media_rate(*flux, **catalogue().gpu("H100"));
+  ASSERT_TRUE(h100);
+  EXPECT_EQ(h100->kind, Kind::measured);
+  EXPECT_NEAR(1 / h100->per_s, 6.71, 0.02) << "the median of three published runs";
+  EXPECT_FALSE(media_rate(*flux, **catalogue().gpu("L4"))) << "24 GB do not hold 35.7 GiB";
+  const MediaRequest r{.model = flux, .rps = 2, .offers = {}};
+  const auto advice = recommend_media(r, catalogue());
+  ASSERT_TRUE(advice) << advice.error().message;
+  EXPECT_NE(media_text(r, *advice).find("plain PyTorch, one image at a time"), std::string::npos);
+  EXPECT_EQ(media_text(r, *advice).find("MLPerf"), std::string::npos);
+  const MediaRequest sdxl{.model = media_model("sdxl"), .rps = 2, .offers = {}};
+  EXPECT_NE(media_text(sdxl, *recommend_media(sdxl, catalogue())).find("tuned submissions"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Memory must be right before anything else is: KV bytes against a table worked out by hand,
 // weights against published sizes, and never a "fits" for what does not.
 #include "advise/memory.h"
+#include "advise/training/split.h"
 
 #include <filesystem>
 
@@ -229,8 +230,8 @@ TEST(ServingMemory, NothingMeasuredWasCalledImpossibleByMuch) {
 }
 
 TEST(TrainingMemory, FollowsTheUsualArithmetic) {
-  auto s = *model_of_size("7B");
-  double n = s.parameters();
+  const TrainingShape s(*model_of_size("7B"));
+  double n = s.dense;
   auto plain = training_memory(s, {.sequence = 2048});
   EXPECT_NEAR(plain.weights + plain.gradients + plain.optimizer, 16 * n, 1);
   auto one = training_memory(s, {.zero = Zero::optimizer, .gpus = 8}),
@@ -243,8 +244,43 @@ TEST(TrainingMemory, FollowsTheUsualArithmetic) {
        none = training_memory(s, {.checkpointing = Checkpointing::full});
   EXPECT_GT(all.activations, 2 * none.activations);
   EXPECT_LT(training_memory(s, {.tuning = Tuning::qlora}).total(), 24e9);
-  EXPECT_GT(training_traffic_bytes(s, {.zero = Zero::parameters, .gpus = 8}),
-            training_traffic_bytes(s, {.zero = Zero::optimizer, .gpus = 8}));
+  EXPECT_GT(training_traffic(s, {.zero = Zero::parameters, .gpus = 8}).total(),
+            training_traffic(s, {.zero = Zero::optimizer, .gpus = 8}).total());
+}
+
+TEST(TrainingSplit, StagesContextAndExpertsDivideWhatTheyShould) {
+  const TrainingShape dense(*model_of_size("70B"));
+  // A stage has its layers, and the first also the embeddings.
+  const auto whole = training_memory(dense, {.gpus = 8, .tensor = 8}),
+             staged = training_memory(dense, {.gpus = 64, .tensor = 8, .pipeline = 8});
+  EXPECT_NEAR(staged.weights, ((dense.dense - dense.ends) / 8 + dense.ends) * 2 / 8, 1);
+  EXPECT_GT(staged.weights, whole.weights / 8);
+  // The first stage has started one micro-batch per stage, so activations are not divided.
+  const auto busy =
+      training_memory(dense, {.gpus = 64, .tensor = 8, .pipeline = 8, .micro_batches = 64});
+  EXPECT_GT(busy.activations, 3 * staged.activations);
+  // Ranks that share a sequence keep their part of it, and shard the weights like data ranks.
+  const TrainingPlan long_one{
+      .zero = Zero::parameters, .gpus = 8, .context = 8, .sequence = 131072};
+  const TrainingPlan undivided{.zero = Zero::parameters, .gpus = 8, .sequence = 131072};
+  EXPECT_NEAR(training_memory(dense, long_one).activations,
+              training_memory(dense, undivided).activations / 8, 1);
+  EXPECT_NEAR(training_memory(dense, long_one).weights, training_memory(dense, undivided).weights,
+              1);
+  EXPECT_EQ(long_one.data(), 1);
+  EXPECT_GT(training_traffic(dense, long_one).context, 0);
+  // Experts alone are spread by expert ranks, and tokens travel to them.
+  const TrainingShape mixture(*shipped_model("Mixtral-8x7B-v0.1"));
+  EXPECT_GT(mixture.experts, 0.9 * (mixture.dense + mixture.experts));
+  const auto together = training_memory(mixture, {.gpus = 8}),
+             spread = training_memory(mixture, {.gpus = 8, .expert = 8});
+  EXPECT_NEAR(spread.weights, 2 * (mixture.dense + mixture.experts / 8), 1);
+  EXPECT_LT(spread.total(), together.total());
+  EXPECT_GT(training_traffic(mixture, {.gpus = 8, .expert = 8}).expert, 0);
+  EXPECT_EQ(training_traffic(mixture, {.gpus = 8}).expert, 0);
+  // Stages wait for the first and the last micro-batch.
+  EXPECT_EQ(pipeline_bubble({.gpus = 8}), 0);
+  EXPECT_NEAR(pipeline_bubble({.gpus = 64, .pipeline = 8, .micro_batches = 64}), 7.0 / 64, 1e-9);
 }
 
 TEST(ModelShape, SizesAreExactAndNonsenseIsRefused) {

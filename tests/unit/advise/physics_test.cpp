@@ -261,5 +261,22 @@ TEST(ServingExtras, SmallerCachesHoldMoreSequences) {
   }
 }
 
+TEST(Physics, WithoutCudaGraphsSmallStepsWaitForTheHost) {
+  ServingRow row = served_row(*model_of_size("8B"), "H100", Precision::bf16);
+  row.concurrency = 1;
+  const Calibration fitted = Calibration::embedded();
+  const auto tpot = [&](double users, bool eager, const char* engine = "vllm") {
+    row.concurrency = users;
+    row.engine = engine;
+    row.extras.eager = eager;
+    return fitted.predict(row)->tpot_ms.value;
+  };
+  EXPECT_GT(tpot(1, true), 1.5 * tpot(1, false));
+  EXPECT_LT(tpot(256, true) / tpot(256, false), tpot(1, true) / tpot(1, false));
+  EXPECT_LT(tpot(1, true, "trtllm"), tpot(1, true)) << "its host code is faster";
+  for (double users = 1; users <= 512; users *= 2)
+    EXPECT_GE(tpot(users, true), tpot(users, false)) << users;
+}
+
 }  // namespace
 }  // namespace billow::advise

@@ -181,6 +181,109 @@ TEST(Recommend, TrainingSaysHowLongItTakesAndMeetsADeadline) {
   EXPECT_GE(rate("H200-SXM"), rate("H100-SXM"));
 }
 
+TEST(Recommend, TrainingIsSplitAsTheModelAndTheSequenceNeed) {
+  TrainingRequest t;
+  t.model = *shipped_model("Llama-3.1-405B");
+  t.tokens = 1e12;
+  t.deadline_h = 24 * 60;
+  t.offers.gpu = "H100-SXM";
+  const auto dense = recommend_training(t, catalogue());
+  ASSERT_TRUE(dense) << dense.error().message;
+  for (auto& c : dense->ranked) {
+    EXPECT_EQ(c.gpu->name, "H100-SXM") << "--gpu is heeded";
+    EXPECT_LE(c.memory.total(), training_usable_bytes(*c.gpu));
+    EXPECT_EQ(c.plan.tensor * c.plan.pipeline * c.plan.context * c.plan.data(), c.gpus);
+  }
+  const auto& large = dense->ranked.front().plan;
+  EXPECT_GT(large.tensor * large.pipeline, 1) << "405B on cards of 80 GB";
+  // A sequence of 128k tokens is divided.
+  TrainingRequest longer;
+  longer.model = *shipped_model("Llama-3.1-8B");
+  longer.sequence = 131072;
+  longer.offers.gpu = "H100-SXM";
+  const auto split = recommend_training(longer, catalogue());
+  ASSERT_TRUE(split) << split.error().message;
+  EXPECT_GT(split->ranked.front().plan.context * split->ranked.front().plan.tensor, 1);
+  EXPECT_NE(training_text(longer, *split).find("tokens per step"), std::string::npos);
+  // The experts of a large mixture are spread.
+  TrainingRequest mixture;
+  mixture.model = *shipped_model("DeepSeek-V3");
+  mixture.offers.gpu = "H200-SXM";
+  const auto spread = recommend_training(mixture, catalogue());
+  ASSERT_TRUE(spread) << spread.error().message;
+  EXPECT_GT(spread->ranked.front().plan.expert, 1);
+}
+
+TEST(Recommend, TrainingBuysAsServingDoes) {
+  TrainingRequest t;
+  t.model = *model_of_size("8B");
+  const auto a = recommend_training(t, catalogue());
+  ASSERT_TRUE(a);
+  for (auto& c : a->ranked) {
+    EXPECT_NE(c.instance->provider, "mithril") << "an auction's lowest bid is no price";
+    EXPECT_NE(c.instance->provider, "vast");
+  }
+  t.any_offer = true;
+  EXPECT_GE(recommend_training(t, catalogue())->ranked.size(), a->ranked.size());
+}
+
+TEST(Recommend, NothingIsClaimedAboutSpotThatWasNotPublished) {
+  const auto known = spot_history("p5.48xlarge");
+  ASSERT_TRUE(known);
+  EXPECT_GT(known->ratio_median, 0.1);
+  EXPECT_LT(known->ratio_median, 1);
+  EXPECT_FALSE(spot_history("no-such-instance"));
+  EXPECT_EQ(spot_history_text("no-such-instance"), "no price history of it is known");
+  TrainingRequest t;
+  t.model = *model_of_size("8B");
+  const auto text = training_text(t, *recommend_training(t, catalogue()));
+  EXPECT_NE(text.find("assumed: one a day on every node"), std::string::npos);
+  Request r = small_request();
+  r.spot = true;
+  const auto answer = advice_text(r, *recommend(r, catalogue(), calibration()));
+  const auto first = answer.substr(0, answer.find('\n'));
+  EXPECT_TRUE(first.find("by auction or spot") != std::string::npos ||
+              first.find("no spot price is known") != std::string::npos)
+      << first;
+}
+
+// Certainty that a load test gives is not bought with machines.
+TEST(Recommend, ACloseServiceLevelAsksForATestBeforeAFleet) {
+  Request r;
+  r.model = *shipped_model("Qwen3-30B-A3B");
+  r.rps = 10;
+  r.ttft_ms_max = 300;
+  r.percentile = Percentile::p99;
+  const auto a = recommend(r, catalogue(), calibration());
+  ASSERT_TRUE(a) << a.error().message;
+  Request bare = r;
+  bare.chance_min = 0.5;
+  bare.offers.gpu = a->best->gpu->name;
+  bare.precisions = {a->best->precision};
+  const auto least = recommend(bare, catalogue(), calibration());
+  ASSERT_TRUE(least);
+  EXPECT_LE(a->best->replicas, 4 * least->best->replicas);
+  const bool dear = *a->best->offer->on_demand_month * 0.75 > *least->best->offer->on_demand_month;
+  const auto text = advice_text(r, *a);
+  EXPECT_EQ(text.find("a load test: if the prediction is right") != std::string::npos, dear);
+}
+
+TEST(Recommend, TheLaunchCommandNamesWhatCanBeLoaded) {
+  Request r = small_request();
+  auto a = *recommend(r, catalogue(), calibration());
+  EXPECT_NE(advice_text(r, a).find("vllm serve MODEL"), std::string::npos) << "7B is no checkpoint";
+  r.model = *shipped_model("mistralai/Mistral-7B-Instruct-v0.3");
+  r.precisions = {Precision::fp8};
+  r.extras.eager = true;
+  a = *recommend(r, catalogue(), calibration());
+  const auto text = advice_text(r, a);
+  EXPECT_NE(text.find("Mistral-7B-Instruct-v0.3 --quantization fp8"), std::string::npos) << text;
+  EXPECT_NE(text.find("--enforce-eager"), std::string::npos);
+  r.precisions = {Precision::int4};
+  a = *recommend(r, catalogue(), calibration());
+  EXPECT_NE(advice_text(r, a).find("Mistral-7B-Instruct-v0.3-int4"), std::string::npos);
+}
+
 TEST(ServingRow, NamesOfEnginesPrecisionsAndGpusAreReadAsTheyAreWritten) {
   for (auto name : {"trtllm", "TensorRT-LLM", "trt", "dynamo-trt", "tensorrt_llm"})
     EXPECT_EQ(engine_word(name), "trtllm") << name;

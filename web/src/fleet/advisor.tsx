@@ -4,6 +4,7 @@ import { useEffect } from 'preact/hooks';
 import { has, post, problem } from '../data/api';
 import { plural } from '../data/format';
 import { Empty, Line } from '../parts/ui';
+import { AdviceCurve, type CurvePoint } from './advice_curve';
 
 interface Offer {
   gpu: string;
@@ -46,7 +47,13 @@ export function Advisor() {
     tpot: '',
     ttft: '',
   });
-  const answer = useSignal<{ offers: Offer[]; text?: string; asked: string } | null>(null);
+  const answer = useSignal<{
+    offers: Offer[];
+    text?: string;
+    asked: string;
+    curve: CurvePoint[];
+    load: number;
+  } | null>(null);
   const error = useSignal('');
   const busy = useSignal(false);
   useEffect(() => {
@@ -74,6 +81,10 @@ export function Advisor() {
         offers: list,
         text: typeof got.text === 'string' ? got.text : undefined,
         asked: `${f.model} at ${f.weights} for ${f.rate || '1'} requests per second`,
+        curve: (got.curve ?? []) as CurvePoint[],
+        load: Number(
+          (got.best as { concurrency_per_replica?: number } | null)?.concurrency_per_replica,
+        ),
       };
       error.value = '';
     } catch (e) {
@@ -195,6 +206,7 @@ export function Advisor() {
                   {answer.value.offers[0].tpot_ms.toFixed(0)} ms
                   {priced(answer.value.offers[0])}.
                 </p>
+                <AdviceCurve points={answer.value.curve} chosen={answer.value.load} />
                 <h2>Options, best first</h2>
                 <div class="scroll" tabIndex={0} role="region" aria-label="Options">
                   <table>

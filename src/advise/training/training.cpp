@@ -2,8 +2,9 @@
 // ranks must exchange.
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 
-#include "advise/recommend.h"
+#include "advise/pricing.h"
 #include "base/text.h"
 
 std::string_view billow_embedded_spot();
@@ -16,19 +17,24 @@ constexpr double model_flops_utilisation = 0.38;
 constexpr double checkpoint_write_bytes_s =
     2e9;  // to a parallel file system or object store, per node
 
+// A batch of more tokens than this rarely trains better, so micro-batches are not added beyond it.
+constexpr double batch_tokens_full = 4e6, batch_tokens_adapters = 0.25e6;
+constexpr int micro_batches_per_stage = 8;
+constexpr double context_part_min = 4096;  // tokens of a sequence that one rank keeps at least
+
 struct Step {
   double compute_s = 0, exchange_s = 0, tokens = 0;
 };
 
 Step step_of(const ModelShape& shape,
+             const TrainingShape& counts,
              const TrainingPlan& plan,
              const GpuSpec& gpu,
              const Instance& instance,
              int nodes,
              double attention_flops) {
   Step s;
-  int replicas = std::max(1, plan.gpus / plan.tensor);
-  s.tokens = plan.sequence * plan.micro_batch * replicas;
+  s.tokens = plan.step_tokens();
   double passes = plan.tuning == Tuning::full ? 6 : 4;  // no weight gradients for frozen layers
   if (plan.checkpointing == Checkpointing::full)
     passes += 2;  // repeats the forward pass
@@ -37,15 +43,19 @@ Step step_of(const ModelShape& shape,
   // Attention over the sequence: forward once, backward twice, and again if repeated.
   double attention =
       attention_flops * (plan.checkpointing == Checkpointing::full ? 4 : 3) / plan.sequence;
-  s.compute_s = (passes * shape.active_parameters() + attention) * s.tokens / rate / plan.gpus;
-  double inside = tensor_traffic_bytes(shape, plan),
-         between = training_traffic_bytes(shape, plan) - inside;
-  double link = instance.fabric_gb_s > 0 ? instance.fabric_gb_s / 2 * 1e9 : 25e9;
-  s.exchange_s = inside / link;
-  if (nodes > 1)
-    link = std::min(link, std::max(1.0, instance.network_gbps) / 8 * 1e9 / instance.gpus);
-  if (plan.gpus > plan.tensor)
-    s.exchange_s += between / link;
+  s.compute_s = (passes * shape.active_parameters() + attention) * s.tokens / rate / plan.gpus *
+                (1 + pipeline_bubble(plan));
+  const double inside = instance.fabric_gb_s > 0 ? instance.fabric_gb_s / 2 * 1e9 : 25e9;
+  const double between =
+      nodes > 1 ? std::min(inside, std::max(1.0, instance.network_gbps) / 8 * 1e9 / instance.gpus)
+                : inside;
+  // Neighbouring ranks lie in one node as long as it has GPUs for them.
+  auto link = [&](int ranks) {
+    return ranks <= instance.gpus ? inside : between;
+  };
+  const auto t = training_traffic(counts, plan);
+  s.exchange_s = t.tensor / inside + t.context / link(plan.tensor * plan.context) +
+                 t.expert / link(plan.tensor * plan.expert) + (t.pipeline + t.data) / between;
   return s;
 }
 
@@ -60,31 +70,35 @@ class Plans {
  public:
   explicit Plans(const TrainingRequest& request)
       : request_(request),
+        counts_(request.model),
         attention_flops_(work_of(request.model, Precision::bf16, {}, {1, request.sequence, 1})
                              .prefill_attention_flops) {}
 
   Step step(const TrainingPlan& plan, const Offer& offer, int nodes) const {
-    return step_of(request_.model, plan, *offer.gpu, *offer.instance, nodes, attention_flops_);
+    return step_of(request_.model, counts_, plan, *offer.gpu, *offer.instance, nodes,
+                   attention_flops_);
   }
   const std::optional<TrainingPlan>& fastest(const Offer& offer, int nodes) {
-    auto [it, fresh] = plans_.try_emplace({offer.instance, nodes});
+    auto& i = *offer.instance;
+    auto [it, fresh] =
+        plans_.try_emplace({offer.gpu, i.gpus, nodes, i.fabric_gb_s, i.network_gbps});
     if (fresh)
       it->second = search(offer, nodes);
     return it->second;
   }
+  TrainingMemory memory(const TrainingPlan& plan) const { return training_memory(counts_, plan); }
 
  private:
-  // The fastest among those that fit: sharding costs exchanges, recomputation a fourth pass, and
-  // tensor ranks (within a node) exchanges in every layer.
+  // The fastest among those that fit: sharding costs exchanges, recomputation a fourth pass, tensor
+  // ranks (within a node) and experts exchanges in every layer, stages time to fill and drain.
   std::optional<TrainingPlan> search(const Offer& offer, int nodes) const {
-    const int gpus = offer.instance->gpus * nodes;
     std::optional<TrainingPlan> best;
     double best_s = 0;
-    for (int tensor = 1; tensor <= std::min(8, offer.instance->gpus); tensor *= 2)
+    for (const TrainingPlan& split : splits(offer.instance->gpus, nodes))
       for (auto zero : {Zero::none, Zero::optimizer, Zero::gradients, Zero::parameters}) {
-        if ((zero != Zero::none && gpus == tensor) || gpus % tensor != 0)
+        if (zero != Zero::none && split.data() * split.context == 1)
           continue;
-        const auto plan = with_least_recomputation(*offer.gpu, zero, gpus, tensor);
+        const auto plan = with_least_recomputation(*offer.gpu, split, zero);
         if (!plan)
           continue;
         const Step taken = step(*plan, offer, nodes);
@@ -98,28 +112,59 @@ class Plans {
     return best;
   }
 
+  // Simple ones first. Long sequences may be divided, mixtures may spread their experts.
+  std::vector<TrainingPlan> splits(int per_node, int nodes) const {
+    const int gpus = per_node * nodes;
+    std::vector<TrainingPlan> out;
+    auto doubles = [](int max) {
+      std::vector<int> ranks;
+      for (int n = 1; n <= max; n *= 2)
+        ranks.push_back(n);
+      return ranks;
+    };
+    const int parts = std::max(1, static_cast<int>(request_.sequence / context_part_min));
+    for (int expert : doubles(std::max(1, static_cast<int>(counts_.experts_all))))
+      for (int context : doubles(std::min(16, parts)))
+        for (int pipeline : doubles(std::min(16, static_cast<int>(counts_.layers))))
+          for (int tensor : doubles(std::min(8, per_node))) {
+            const int one = tensor * pipeline * context;
+            if (one > gpus || gpus % one != 0 || (gpus / tensor / pipeline) % expert != 0)
+              continue;
+            TrainingPlan p{.tuning = request_.tuning,
+                           .gpus = gpus,
+                           .tensor = tensor,
+                           .pipeline = pipeline,
+                           .context = context,
+                           .expert = expert,
+                           .sequence = request_.sequence,
+                           .micro_batch = request_.micro_batch};
+            const double batch =
+                request_.tuning == Tuning::full ? batch_tokens_full : batch_tokens_adapters;
+            p.micro_batches = std::clamp(static_cast<int>(batch / p.step_tokens()), 1,
+                                         micro_batches_per_stage * pipeline);
+            out.push_back(p);
+          }
+    return out;
+  }
+
   std::optional<TrainingPlan> with_least_recomputation(const GpuSpec& gpu,
-                                                       Zero zero,
-                                                       int gpus,
-                                                       int tensor) const {
+                                                       TrainingPlan plan,
+                                                       Zero zero) const {
+    plan.zero = zero;
     for (auto checkpointing :
          {Checkpointing::none, Checkpointing::selective, Checkpointing::full}) {
-      TrainingPlan plan{.zero = zero,
-                        .checkpointing = checkpointing,
-                        .tuning = request_.tuning,
-                        .gpus = gpus,
-                        .tensor = tensor,
-                        .sequence = request_.sequence,
-                        .micro_batch = request_.micro_batch};
-      if (training_memory(request_.model, plan).total() <= training_usable_bytes(gpu))
+      plan.checkpointing = checkpointing;
+      if (memory(plan).total() <= training_usable_bytes(gpu))
         return plan;
     }
     return std::nullopt;
   }
 
+  using Key = std::tuple<const GpuSpec*, int, int, double, double>;
   const TrainingRequest& request_;
+  TrainingShape counts_;
   double attention_flops_;
-  std::map<std::pair<const Instance*, int>, std::optional<TrainingPlan>> plans_;
+  std::map<Key, std::optional<TrainingPlan>> plans_;
 };
 
 }  // namespace
@@ -142,19 +187,25 @@ double checkpoint_interval_s(double cost_s, double mtbf_s) {
   return std::sqrt(2 * std::max(0.0, cost_s) * std::max(0.0, mtbf_s));
 }
 
-SpotHistory spot_history(std::string_view instance) {
-  SpotHistory h;
+std::optional<SpotHistory> spot_history(std::string_view instance) {
   for (auto& line : split(billow_embedded_spot(), '\n')) {
-    auto f = split(line, ' ');
-    if (f.size() >= 5 && f[0] == instance) {
-      h.known = true;
-      h.ratio_median = parse_double(f[1]).value_or(h.ratio_median);
-      h.scarce_share = parse_double(f[3]).value_or(h.scarce_share);
-      // Price is not availability: a history is not trusted beyond a day.
-      h.mtbf_h = std::min(24.0, parse_double(f[4]).value_or(24));
-    }
+    const auto f = split(line, ' ');
+    if (f.size() >= 5 && f[0] == instance)
+      return SpotHistory{.ratio_median = parse_double(f[1]).value_or(0),
+                         .ratio_p90 = parse_double(f[2]).value_or(0),
+                         .scarce_share = parse_double(f[3]).value_or(0)};
   }
-  return h;
+  return std::nullopt;
+}
+
+std::string spot_history_text(std::string_view instance) {
+  const auto h = spot_history(instance);
+  if (!h)
+    return "no price history of it is known";
+  return fmt::format(
+      "over a year of prices it cost {:.0f} % of on-demand at the median, and on {:.0f} % of days "
+      "and zones as much as on-demand, as if sold out",
+      100 * h->ratio_median, 100 * h->scarce_share);
 }
 
 namespace {
@@ -170,7 +221,7 @@ TrainingCandidate candidate_of(const TrainingRequest& request,
                       .nodes = nodes,
                       .gpus = offer.instance->gpus * nodes,
                       .plan = plan};
-  c.memory = training_memory(request.model, plan);
+  c.memory = plans.memory(plan);
   auto step = plans.step(plan, offer, nodes);
   double step_s = step_seconds(step);
   c.tokens_per_s = step.tokens / step_s;
@@ -184,11 +235,10 @@ TrainingCandidate candidate_of(const TrainingRequest& request,
   }
   c.region = std::string(offer.region);
   c.price_date = offer.price->date;
-  auto history = spot_history(offer.instance->name);
   double cost_s = (request.tuning == Tuning::full ? 14 : 14 * 0.005) * request.model.parameters() /
                   checkpoint_write_bytes_s / nodes;
   c.checkpoint_cost_s = request.checkpoint_s.value_or(cost_s);
-  c.interruptions_h = request.interruptions_h.value_or(history.mtbf_h / nodes);
+  c.interruptions_h = request.interruptions_h.value_or(spot_interruptions_h / nodes);
   c.checkpoint_minutes = checkpoint_interval_s(c.checkpoint_cost_s, c.interruptions_h * 3600) / 60;
   return c;
 }
@@ -226,18 +276,36 @@ double usd_per_token(const TrainingCandidate& c) {
   return *c.usd_h / c.tokens_per_s;
 }
 
-// The cheapest offer for each GPU and number of GPUs, best first: a single node whenever one holds
-// the training, then by price per token.
+bool old_price(const TrainingRequest& request, const TrainingCandidate& c) {
+  return price_age_days(c.price_date, request.now).value_or(price_fresh_days + 1) >
+         price_fresh_days;
+}
+
+// The same rules as for serving: what a company can buy, and never an auction's lowest bid.
+std::vector<Offer> training_offers(const TrainingRequest& request, const Catalogue& catalogue) {
+  Request buyer;
+  buyer.offers = request.offers;
+  buyer.any_offer = request.any_offer;
+  auto offers = buyable_offers(buyer, catalogue);
+  std::erase_if(offers, [](const Offer& o) { return sells_by_auction(o.instance->provider); });
+  return offers;
+}
+
+// The cheapest offer for each GPU and number of GPUs, best first: at a fresh price, a single node
+// whenever one holds the training, then by price per token.
 std::vector<TrainingCandidate> ranked_candidates(const TrainingRequest& request,
                                                  const Catalogue& catalogue) {
   std::map<std::tuple<const GpuSpec*, int>, TrainingCandidate> best;
   Plans plans(request);
-  for (auto& offer : catalogue.offers(request.offers)) {
+  for (auto& offer : training_offers(request, catalogue)) {
     auto c = smallest_gang(request, plans, offer);
     if (!c)
       continue;
     auto& slot = best[{c->gpu, c->gpus}];
-    if (!slot.gpu || usd_per_token(*c) < usd_per_token(slot))
+    auto order = [&](const TrainingCandidate& t) {
+      return std::pair(old_price(request, t), usd_per_token(t));
+    };
+    if (!slot.gpu || order(*c) < order(slot))
       slot = std::move(*c);
   }
   std::vector<TrainingCandidate> ranked;
@@ -248,6 +316,8 @@ std::vector<TrainingCandidate> ranked_candidates(const TrainingRequest& request,
       return in_time(request, a);
     if (!in_time(request, a))
       return *a.hours < *b.hours;
+    if (old_price(request, a) != old_price(request, b))
+      return old_price(request, b);
     if ((a.nodes == 1) != (b.nodes == 1))
       return a.nodes == 1;
     return usd_per_token(a) < usd_per_token(b);
@@ -257,7 +327,6 @@ std::vector<TrainingCandidate> ranked_candidates(const TrainingRequest& request,
 
 // Whether spot pays for this training, with checkpoints at the interval of Young and Daly.
 Check spot_check(const TrainingRequest& request, const TrainingCandidate& b) {
-  auto history = spot_history(b.instance->name);
   // Writing, and the same again for repeated work.
   double minutes = std::max(1.0, b.checkpoint_minutes),
          lost = 2 * b.checkpoint_cost_s / std::max(60.0, minutes * 60);
@@ -265,18 +334,18 @@ Check spot_check(const TrainingRequest& request, const TrainingCandidate& b) {
       "spot for training, with checkpoints", lost < 0.2,
       fmt::format(
           "checkpoint every {:.0f} minutes (Young/Daly): each takes {:.1f} s ({}), interruptions "
-          "every {:.1f} h ({}); overhead about {:.1f} %",
+          "every {:.1f} h ({}); overhead about {:.1f} %; spot price: {}",
           minutes, b.checkpoint_cost_s,
           request.checkpoint_s ? "as measured"
           : request.tuning == Tuning::full
               ? "14 bytes per parameter at 2 GB/s per node; set --checkpoint-time to refine"
               : "adapters only, at 2 GB/s per node; set --checkpoint-time to refine",
           b.interruptions_h,
-          request.interruptions_h ? "as given"
-          : history.known
-              ? "from a year of spot prices, at most a day because price is not availability"
-              : "assumed: no spot history of this instance; set --interruptions to refine",
-          100 * lost)};
+          request.interruptions_h
+              ? "as given"
+              : "assumed: one a day on every node, as no provider publishes them; set "
+                "--interruptions to refine",
+          100 * lost, spot_history_text(b.instance->name))};
 }
 
 std::vector<Check> training_checks(const TrainingRequest& request, const TrainingCandidate& b) {
