@@ -77,8 +77,11 @@ const inUse = {
   partition_alloc: 'partition_alloc/allocated_objects',
 };
 async function account(minute) {
-  const dumps = [];
-  const take = ({ value }) => dumps.push(...value.map((e) => e.args?.dumps?.allocators));
+  const dumps = {};
+  const take = ({ value }) => {
+    for (const e of value)
+      if (e.args?.dumps?.allocators) Object.assign((dumps[e.pid] ??= {}), e.args.dumps.allocators);
+  };
   whole.on('Tracing.dataCollected', take);
   const done = new Promise((r) => whole.once('Tracing.tracingComplete', r));
   await whole.send('Tracing.start', {
@@ -92,22 +95,19 @@ async function account(minute) {
   await whole.send('Tracing.end');
   await done;
   whole.off('Tracing.dataCollected', take);
+  // A process that was too busy to answer is missing; the others are compared one by one.
   const mb = (dump, name) => parseInt(dump[name]?.attrs?.size?.value ?? '0', 16) / 1e6;
-  const sum = (names) =>
-    dumps
-      .filter((d) => d?.['v8/main/heap']) // page processes
-      .reduce((all, dump) => all + names.reduce((n, name) => n + mb(dump, name), 0), 0);
-  console.log(
-    JSON.stringify({
-      account_minute: minute,
-      used_mb: sum(Object.values(inUse)),
-      held_mb: sum(Object.keys(inUse)),
-      buffers_mb: sum([inUse.partition_alloc]),
-      parts_mb: Object.fromEntries(
-        Object.entries(inUse).map(([name, used]) => [name, [sum([used]), sum([name])]]),
-      ),
-    }),
-  );
+  const sum = (dump, names) => names.reduce((all, name) => all + mb(dump, name), 0);
+  const pages = Object.entries(dumps).filter(([, dump]) => dump['v8/main/heap']);
+  const processes = pages.map(([pid, dump]) => [
+    pid,
+    {
+      used_mb: sum(dump, Object.values(inUse)),
+      held_mb: sum(dump, Object.keys(inUse)),
+      buffers_mb: mb(dump, inUse.partition_alloc),
+    },
+  ]);
+  console.log(JSON.stringify({ account_minute: minute, ...Object.fromEntries(processes) }));
 }
 
 const began = Date.now();

@@ -460,6 +460,32 @@ def judge_heat(judge, options, Rig, poll):
         rig.close()
 
 
+def judge_account(judge, accounts, rss):
+    """What objects of the pages take, process by process, after the first and the last sixth: the
+    first fills caches, charts and the list of ended jobs. Bodies that the debugging interface keeps
+    (array buffers) are no memory of the pages."""
+    first, last = (accounts[0], accounts[-1]) if accounts else ({}, {})
+    both = [pid for pid in first if pid in last and pid != "account_minute"]
+
+    def sums(account):
+        used, held, buffers = (
+            sum(account[pid][what] for pid in both) for what in ("used_mb", "held_mb", "buffers_mb")
+        )
+        return used - buffers, held, buffers
+
+    began, ended = sums(first), sums(last)
+    judge.say(
+        f"memory that {len(both)} page processes use, after garbage collections",
+        (
+            f"{began[0]:.1f} MB, then {ended[0]:.1f} MB; what the debugging interface keeps"
+            f" {began[2]:.1f}, then {ended[2]:.1f} MB; with what allocators keep free"
+            f" {began[1]:.1f}, then {ended[1]:.1f} MB; resident {rss[0]:.0f} to {rss[-1]:.0f} MB"
+        ),
+        "at most a tenth more",
+        bool(both) and ended[0] <= began[0] * 1.1,
+    )
+
+
 def judge_hour(judge, options, Rig):
     """An hour of live updates in two tabs: the memory of the tabs and of the head, each minute."""
     rig = Rig(sim="8xH100")
@@ -506,19 +532,7 @@ def judge_hour(judge, options, Rig):
                 f"the last quarter at most {allowed} times the first",
                 late <= settled * allowed,
             )
-        # The first sixth fills caches, charts and the list of ended jobs. Bodies that the debugging
-        # interface keeps are no memory of the pages.
-        used = [a["used_mb"] - a["buffers_mb"] for a in accounts]
-        rss = [s["pages_rss_mb"] for s in samples]
-        judge.say(
-            "memory that the pages use, by the browser's account after a garbage collection",
-            " ".join(f"{u:.1f}" for u in used)
-            + " MB; with what allocators keep free "
-            + " ".join(f"{a['held_mb']:.0f}" for a in accounts)
-            + f" MB; resident {rss[0]:.0f} to {rss[-1]:.0f} MB",
-            "the last at most 1.1 times the first",
-            len(used) > 1 and used[-1] <= used[0] * 1.1,
-        )
+        judge_account(judge, accounts, [s["pages_rss_mb"] for s in samples])
         drawn = {name: samples[-1][name]["drawn"] for name in ("overview", "job")}
         judge.say(
             "updates drawn",

@@ -228,7 +228,7 @@ TEST_F(ApiTest, TheStreamSaysWhichCardsAReservationKeepsFree) {
   host.rig.must(Reserve{.name = "demo",
                         .project = host.state().projects.begin()->second.name,
                         .user = host.state().users.begin()->first,
-                        .resources = {.gpus = 2},
+                        .resources = {.gpus = 2, .share = {.milli = 1000}},
                         .from = host.rig.wall,
                         .until = host.rig.wall + hours(2)});
   const auto stream = std::make_shared<FakeExchange>();
