@@ -410,6 +410,11 @@ void remove(CallPtr call);
 void confirm(CallPtr call);
 void test(CallPtr call);
 }  // namespace notify
+namespace presets {
+void list(CallPtr call);
+void set(CallPtr call);
+void remove(CallPtr call);
+}  // namespace presets
 namespace money {
 void rates(CallPtr call);
 void budgets(CallPtr call);

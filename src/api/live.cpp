@@ -15,6 +15,7 @@
 
 #include "api/call.h"
 #include "api/pages/live_logs.h"
+#include "api/pages/live_readings.h"
 #include "base/append_format.h"
 #include "base/crypto.h"
 #include "base/limits.h"
@@ -34,13 +35,6 @@ constexpr int readings_every = 4;  // looks
 constexpr std::size_t rows_per_piece = 400;
 constexpr std::size_t piece_ahead_bytes = 256 << 10;
 constexpr std::size_t ended_max = 100;  // documents of ended jobs in one piece
-
-std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
-  return (hash ^ value) * 0x9e3779b97f4a7c15ull + (hash >> 29);
-}
-std::uint64_t mix(std::uint64_t hash, std::string_view text) {
-  return mix(hash, std::hash<std::string_view>{}(text));
-}
 
 // What a placed job that has not started waits for, such as its image. There is no event for it.
 std::string brought(const Host& host, const Job& job) {
@@ -66,25 +60,6 @@ std::uint64_t signature(const control::State& state, const Job& job) {
   return hash;
 }
 
-const wire::agent_v1::GpuReading* reading_of(const wire::agent_v1::Heartbeat* beat,
-                                             std::size_t gpu) {
-  if (!beat)
-    return nullptr;
-  const auto found = std::find_if(beat->gpus.begin(), beat->gpus.end(), [&](const auto& reading) {
-    return static_cast<std::size_t>(reading.gpu) == gpu;
-  });
-  return found == beat->gpus.end() ? nullptr : &*found;
-}
-
-// What is known of a card that does not answer: its score and its fault.
-const wire::agent_v1::GpuReading& lost_reading(const wire::agent_v1::GpuReading& r) {
-  static thread_local wire::agent_v1::GpuReading unknown;
-  unknown = r;
-  unknown.util_pct = unknown.temperature_c = -1;
-  unknown.mem_used_mib = unknown.power_mw = -1;
-  return unknown;
-}
-
 struct Live : std::enable_shared_from_this<Live> {
   CallPtr call;
   std::unique_ptr<net::Subscription> changes;
@@ -93,7 +68,7 @@ struct Live : std::enable_shared_from_this<Live> {
   int looks = 0;
   std::unordered_map<JobId, std::uint64_t> jobs;  // hash of the row as sent
   std::unordered_map<NodeId, std::uint64_t> nodes;
-  std::unordered_map<NodeId, std::vector<std::uint64_t>> readings;
+  LiveReadings readings;
   std::string summary;
   std::string name;  // of this stream
   std::optional<LiveLogs> logs;
@@ -356,107 +331,17 @@ struct Live : std::enable_shared_from_this<Live> {
       for (std::size_t i = 0; i < gone.size(); ++i) {
         append_format(out, "{}{}", i ? "," : "", gone[i].value);
         nodes.erase(gone[i]);
-        readings.erase(gone[i]);
+        readings.forget(gone[i]);
       }
       out += ']';
     }
     return !list.empty() || !gone.empty();
   }
 
-  // What leases hold of a card, and the jobs (as a list of numbers) that the caller may see.
-  struct Card {
-    std::int64_t milli = 0;
-    std::string jobs;
-  };
-  std::vector<Card> cards_of(const Node& node) const {
-    std::vector<Card> cards(node.offer.gpus.size());
-    const auto on = state().tasks_on.find(node.id);
-    if (on == state().tasks_on.end())
-      return cards;
-    for (const TaskId task_id : on->second) {
-      const Task& task = state().tasks.at(task_id);
-      if (ledger::gpu_milli(task) == 0)
-        continue;  // suspended: its cards are free
-      const bool shown = visible(state().jobs.at(task.job).project);
-      for (const GpuGrant& grant : task.gpus) {
-        const auto gpu = static_cast<std::size_t>(grant.gpu);
-        if (gpu >= cards.size())
-          continue;
-        cards[gpu].milli += grant.share.milli;
-        if (shown)
-          append_format(cards[gpu].jobs, "{}{}", cards[gpu].jobs.empty() ? "" : ",",
-                        task.job.value);
-      }
-    }
-    return cards;
-  }
-
-  // [node, gpu, milli given out, busy %, memory MiB, watts, °C, score, [jobs]] and the fault, if
-  // any. Nothing is written if the figures are those sent last.
-  static void put_gpu(std::string& list,
-                      std::uint64_t& sent,
-                      NodeId node,
-                      std::size_t gpu,
-                      const Card& card,
-                      const wire::agent_v1::GpuReading* r) {
-    if (r && r->lost)
-      r = &lost_reading(*r);
-    // Watts and MiB as they are shown, so that noise below a pixel sends nothing.
-    const std::int64_t watts = r ? (r->power_mw < 0 ? -1 : r->power_mw / 1000) : -1;
-    const std::int64_t mem = r ? r->mem_used_mib : -1;
-    std::uint64_t hash = mix(mix(4, static_cast<std::uint64_t>(card.milli)), card.jobs);
-    if (r) {
-      for (const std::int64_t figure :
-           {static_cast<std::int64_t>(r->util_pct), mem, watts,
-            static_cast<std::int64_t>(r->temperature_c), static_cast<std::int64_t>(r->score)})
-        hash = mix(hash, static_cast<std::uint64_t>(figure));
-      hash = mix(hash, r->fault);
-    }
-    if (sent == hash)
-      return;
-    sent = hash;
-    append_format(list, "{}[{},{},{},{},{},{},{},{},[{}]", list.empty() ? "" : ",", node.value, gpu,
-                  card.milli, r ? r->util_pct : -1, mem, watts, r ? r->temperature_c : -1,
-                  r ? r->score : -1, card.jobs);
-    if (r && !r->fault.empty()) {
-      list += ',';
-      append_json_string(list, r->fault);
-    }
-    list += ']';
-  }
-
-  static void put_host(std::string& hosts,
-                       std::uint64_t& sent,
-                       NodeId node,
-                       const wire::agent_v1::Heartbeat& beat) {
-    const std::uint64_t hash = mix(mix(5, static_cast<std::uint64_t>(beat.cpu_used_milli / 100)),
-                                   static_cast<std::uint64_t>(beat.mem_used_mib / 64));
-    if (sent == hash)
-      return;
-    sent = hash;
-    append_format(hosts, "{}[{},{},{}]", hosts.empty() ? "" : ",", node.value, beat.cpu_used_milli,
-                  beat.mem_used_mib);
-  }
-
   bool add_readings(std::string& out) {
-    std::string list, hosts;
-    for (const auto& [id, node] : state().nodes) {
-      if (!nodes.contains(id))
-        continue;
-      const std::vector<Card> cards = cards_of(node);
-      const auto* beat = call->host.readings(id);
-      auto& sent = readings[id];
-      sent.resize(cards.size() + 1);
-      for (std::size_t i = 0; i < cards.size(); ++i)
-        put_gpu(list, sent[i], id, i, cards[i], reading_of(beat, i));
-      if (beat)
-        put_host(hosts, sent.back(), id, *beat);
-    }
-    if (!list.empty())
-      append_format(out, ",\"gpus\":[{}]", list);
-    if (!hosts.empty())
-      append_format(out, ",\"hosts\":[{}]", hosts);
-    return !list.empty() || !hosts.empty();
+    return readings.add(
+        out, call->host, [this](ProjectId project) { return visible(project); },
+        [this](NodeId node) { return nodes.contains(node); });
   }
 
   // Current counts and charge rates. `idle` is the charge rate of jobs that do nothing right now

@@ -110,14 +110,30 @@ Json gpu_document(const Node& node,
 
 }  // namespace
 
-FleetCounts fleet_counts(const control::State& state, const Readings& readings, WallTime now) {
-  FleetCounts out;
-  std::map<std::pair<NodeId, std::int32_t>, std::int64_t> reserved;
+ReservedCards reserved_cards(const control::State& state, WallTime now) {
+  ReservedCards reserved;
   for (const auto& [id, reservation] : state.reservations)
     if (reservation.from <= now && now < reservation.until)
       for (const ReservedPlace& place : reservation.places)
         for (const GpuGrant& grant : place.gpus)
           reserved[{place.node, grant.gpu}] += grant.share.milli;
+  return reserved;
+}
+
+std::int64_t kept_free(const ReservedCards& reserved,
+                       const Node& node,
+                       const NodeGpu& gpu,
+                       std::int64_t held_milli) {
+  const auto inside = reserved.find({node.id, gpu.index});
+  if (inside == reserved.end() || !node.reachable || !node.drained.empty() ||
+      !node.gpu_trouble(gpu).empty())
+    return 0;
+  return std::clamp<std::int64_t>(whole_gpu_milli - held_milli, 0, inside->second);
+}
+
+FleetCounts fleet_counts(const control::State& state, const Readings& readings, WallTime now) {
+  FleetCounts out;
+  const ReservedCards reserved = reserved_cards(state, now);
   for (const auto& [id, node] : state.nodes) {
     ++out.nodes;
     ++(!node.reachable         ? out.nodes_unreachable
@@ -130,7 +146,7 @@ FleetCounts fleet_counts(const control::State& state, const Readings& readings, 
       ++out.gpus;
       const std::int64_t used = std::min<std::int64_t>(held[i].milli, whole_gpu_milli);
       out.held_milli += used;
-      std::int64_t rest = whole_gpu_milli - used;
+      const std::int64_t rest = whole_gpu_milli - used;
       const bool lost =
           !node.reachable ||
           (beat && std::any_of(beat->gpus.begin(), beat->gpus.end(),
@@ -143,12 +159,9 @@ FleetCounts fleet_counts(const control::State& state, const Readings& readings, 
         out.drained_milli += rest;
         continue;
       }
-      if (const auto inside = reserved.find({id, gpu.index}); inside != reserved.end()) {
-        const std::int64_t part = std::min(rest, inside->second);
-        out.reserved_milli += part;
-        rest -= part;
-      }
-      out.free_milli += rest;
+      const std::int64_t kept = kept_free(reserved, node, gpu, used);
+      out.reserved_milli += kept;
+      out.free_milli += rest - kept;
     }
   }
   return out;

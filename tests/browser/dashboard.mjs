@@ -18,6 +18,7 @@ import {
   shot,
   submit,
   test,
+  times,
   until,
 } from './support.mjs';
 
@@ -590,6 +591,7 @@ test('every page is accessible in light, dark and on a phone, and fits its width
       await page.waitForSelector('main h1');
       await page.waitForTimeout(150);
       await axe(page, `${path} ${JSON.stringify(options)}`);
+      await times(page, path);
       const over = await page.evaluate(
         () => document.documentElement.scrollWidth - document.documentElement.clientWidth,
       );

@@ -35,29 +35,30 @@ while True:
 """
 SERVE = "exec python3 -m http.server --bind 127.0.0.1 $PORT"
 NODES = [
-    ("h100-b", "8xH100", "rack=7"),
-    ("a100-a", "4xA100-80", "rack=8"),
-    ("l4-a", "4xL4", "rack=9"),
+    ("h100-b", "8xH100", ("rack=7", "switch=leaf-7")),
+    ("a100-a", "4xA100-80", ("rack=8", "switch=leaf-8")),
+    ("l4-a", "4xL4", ("rack=8", "switch=leaf-8")),
 ]
 USERS = {"ana": "vision", "nlp-ci": "nlp", "evals": "platform"}
 
 
 class Fleet:
     def __init__(self):
-        self.rig = Rig(sim="8xH100", args=("--node-name", "h100-a", "--label", "rack=7"))
+        place = ("--label", "rack=7", "--label", "switch=leaf-7")
+        self.rig = Rig(sim="8xH100", args=("--node-name", "h100-a", *place))
         self.tokens = {}
         self.train = self.rig.file("train.py")
         with open(self.train, "w", encoding="utf-8") as f:
             f.write(TRAIN)
 
     def nodes(self):
-        for name, sim, label in NODES:
+        for name, sim, labels in NODES:
             # fmt: off
             self.rig.start(
                 "agent", "--head", "unix:" + self.rig.data + "/head.sock",
                 "--token-file", self.rig.node_token_file(name),
                 "--data", self.rig.file(name), "--sim", sim, "--node-name", name,
-                "--label", label, "--label", "zone=a",
+                *(word for label in labels for word in ("--label", label)),
                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             )
             # fmt: on
@@ -154,6 +155,22 @@ class Fleet:
             *("--", "python3", "evaluate.py"),
         )
 
+    def kept(self):
+        """What projects keep on the head: volumes, secrets, environments, webhooks, presets."""
+        self.rig.ok("volume", "add", "datasets", "--path", self.rig.files, "--read-only")
+        self.rig.ok("volume", "add", "scratch", "--path", self.rig.files, "-p", "vision")
+        for name, project in (("HF_TOKEN", "nlp"), ("WANDB_API_KEY", "vision")):
+            path = f"/v1/secrets/{name}?project={project}"
+            self.rig.api("PUT", path, {"value": "an example"})
+        folder = self.rig.file("venv")
+        os.makedirs(os.path.join(folder, "bin"), exist_ok=True)
+        self.rig.ok("env", "save", "torch-2.4", folder, "--shared")
+        self.rig.ok(
+            "webhook", "add", "https://hooks.example.com/billow", "--kinds", "budget,idle"
+        )
+        spec = {"argv": ["python3", "train.py"], "name": "finetune", "resources": {"gpus": 2}}
+        self.rig.api("PUT", "/v1/presets/finetune?project=vision", {"spec": spec})
+
     def trouble(self):
         with open(os.path.join(self.rig.file("l4-a"), "sim/faults"), "w", encoding="ascii") as f:
             f.write("ecc 3 2\n")
@@ -176,6 +193,7 @@ class Fleet:
         self.past()
         self.present()
         self.money()
+        self.kept()
         self.trouble()
         self.calls(seconds)
 

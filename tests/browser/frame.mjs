@@ -1,7 +1,11 @@
 // The frame of the dashboard: titles, the palette, keys, notices, and the pages under More.
+import { mkdtempSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import {
   axe,
   billow,
+  data,
   equal,
   go,
   json,
@@ -10,6 +14,7 @@ import {
   ok,
   open,
   shot,
+  start,
   submit,
   test,
   until,
@@ -145,6 +150,83 @@ test('cards of a drained node are drained on every page, and none of them is fre
     async () => (await page.locator('.topology .num').allTextContents())[0].includes('free'),
     'they are free again',
   );
+});
+
+test('a card that a reservation keeps free is reserved on every page', async ({ page }) => {
+  const free = async () => page.locator('.card:has-text("GPUs free") .big').innerText();
+  const before = Number(await free());
+  billow('reserve', '--gpus', 2, '--for', '2h', '--name', 'demo');
+  const reserved = page.locator('.tile.reserved');
+  await until(async () => (await reserved.count()) === 2, 'two tiles are reserved');
+  equal(await reserved.first().locator('.who').innerText(), 'reserved', 'and say so');
+  await until(async () => Number(await free()) === before - 2, 'they are not free');
+  const { name } = json('nodes').nodes[0];
+  await go(page, `/nodes/${name}`);
+  await page.waitForSelector('.topology text');
+  const drawn = await page.locator('.topology .num').allTextContents();
+  equal(drawn.filter((t) => t.includes('reserved')).length, 2, 'the picture of the node');
+  const rows = await page.locator('[aria-label="GPUs as a table"] tbody tr').allInnerTexts();
+  equal(rows.filter((t) => t.includes('reserved')).length, 2, 'its table');
+  await go(page, '/run');
+  await page.waitForSelector(`select[name=type] option:has-text("(${before - 2} free)")`, {
+    state: 'attached',
+  });
+  billow('reserve', 'cancel', 'demo');
+  await go(page, '/');
+  await until(async () => (await reserved.count()) === 0, 'they are free again');
+});
+
+test('links of a node are drawn as wide as what goes over them', async ({ page }) => {
+  const { name } = json('nodes').nodes[0];
+  await go(page, `/nodes/${name}`);
+  await page.waitForSelector('.topology .nvlink');
+  const widest = () =>
+    page
+      .locator('.topology .nvlink:not(.thick)')
+      .evaluateAll((all) => Math.max(...all.map((l) => Number(l.getAttribute('stroke-width')))));
+  equal(await widest(), 1, 'nothing goes over them');
+  const id = submit('--gpus', 2, '--name', 'talks', '--', 'sh', '-c', 'while :; do :; done');
+  await until(async () => (await widest()) > 2, 'a load is seen on NVLink', 60);
+  await page.waitForSelector('.topology text:has-text("NVLink"):has-text("/s")', {
+    state: 'attached',
+  });
+  stop(id);
+  await until(async () => (await widest()) === 1, 'it is silent again', 60);
+});
+
+test('the log of a node that does not answer says so', async ({ page }) => {
+  const { token } = await page.evaluate(async () => {
+    const answer = await fetch('/v1/tokens', {
+      method: 'POST',
+      headers: { 'X-Billow-Request': '1', 'Content-Type': 'application/json' },
+      body: JSON.stringify({ name: 'away', scope: 'node', node: 'away' }),
+    });
+    return answer.json();
+  });
+  const folder = mkdtempSync(join(tmpdir(), 'billow-away-'));
+  writeFileSync(join(folder, 'token'), token, { mode: 0o600 });
+  const agent = start(
+    ...['agent', '--head', `unix:${data}/head.sock`, '--token-file', join(folder, 'token')],
+    ...['--data', join(folder, 'data'), '--sim', '1xL4', '--node-name', 'away'],
+  );
+  const state = () => json('nodes').nodes.find((n) => n.name === 'away')?.state;
+  await until(() => state() === 'ready', 'the second node', 60);
+  const id = submit('--gpus', 1, '--gpu-type', 'L4', '--', 'sh', '-c', 'echo here; sleep 600');
+  await until(() => json('describe', id).state === 'running', 'it runs there', 60);
+  agent.kill('SIGKILL');
+  await until(() => state() === 'unreachable', 'the head misses it', 60);
+  await go(page, `/jobs/${id}`);
+  await page.waitForSelector('.logwrap .finding', { timeout: 60000 });
+  const text = await page.locator('.logwrap').innerText();
+  ok(/cannot be read now/.test(text), `it is not called empty: ${text}`);
+  ok(/away/.test(await page.locator('.logwrap .finding').innerText()), 'and the node is named');
+  const back = start(
+    ...['agent', '--head', `unix:${data}/head.sock`, '--token-file', join(folder, 'token')],
+    ...['--data', join(folder, 'data'), '--sim', '1xL4', '--node-name', 'away'],
+  );
+  await page.waitForSelector('.log .ll:has-text("here")', { timeout: 60000 });
+  stop(id);
+  back.kill('SIGTERM');
 });
 
 test('fields that are being edited are left alone', async ({ page }) => {

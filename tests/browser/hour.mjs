@@ -1,9 +1,13 @@
 // The memory of a dashboard that stays open: one tab with the overview and one with a job whose log
 // grows, while jobs come and go. Each minute it prints a line of JSON with both tabs' heaps after a
 // garbage collection, their document nodes and listeners, the resident memory of the browser's page
-// processes and of the head (BENCH_HEAD). BENCH_JOB is the job; BENCH_MINUTES says how long. The
-// resident memory of the pages also holds what the debugging interface keeps of their requests; how
-// much of its growth that is has not been separated from the page's own.
+// processes and of the head (BENCH_HEAD). BENCH_JOB is the job; BENCH_MINUTES says how long.
+//
+// Resident memory is more than what the pages use: allocators keep pages that have become free, and
+// the debugging interface keeps bodies of requests. So after each sixth of the time the browser's
+// own account of its memory is read after a garbage collection: `used` is what objects take, `held`
+// what the allocators have for them, `buffers` the part of `used` that is array buffers, in which
+// the debugging interface keeps those bodies.
 import { readFileSync } from 'node:fs';
 import { launch, open } from './support.mjs';
 
@@ -65,8 +69,50 @@ async function sample(minute) {
   console.log(JSON.stringify(out));
 }
 
+// Allocators by the names of the browser's memory dumps; what objects take in each.
+const inUse = {
+  malloc: 'malloc/allocated_objects',
+  blink_gc: 'blink_gc/main/allocated_objects',
+  v8: 'v8/main/heap',
+  partition_alloc: 'partition_alloc/allocated_objects',
+};
+async function account(minute) {
+  const dumps = {};
+  const take = ({ value }) => {
+    for (const e of value)
+      if (e.args?.dumps?.allocators) Object.assign((dumps[e.pid] ??= {}), e.args.dumps.allocators);
+  };
+  whole.on('Tracing.dataCollected', take);
+  const done = new Promise((r) => whole.once('Tracing.tracingComplete', r));
+  await whole.send('Tracing.start', {
+    traceConfig: {
+      includedCategories: ['disabled-by-default-memory-infra'],
+      excludedCategories: ['*'],
+      memoryDumpConfig: {},
+    },
+  });
+  await whole.send('Tracing.requestMemoryDump', { deterministic: true });
+  await whole.send('Tracing.end');
+  await done;
+  whole.off('Tracing.dataCollected', take);
+  // A process that was too busy to answer is missing; the others are compared one by one.
+  const mb = (dump, name) => parseInt(dump[name]?.attrs?.size?.value ?? '0', 16) / 1e6;
+  const sum = (dump, names) => names.reduce((all, name) => all + mb(dump, name), 0);
+  const pages = Object.entries(dumps).filter(([, dump]) => dump['v8/main/heap']);
+  const processes = pages.map(([pid, dump]) => [
+    pid,
+    {
+      used_mb: sum(dump, Object.values(inUse)),
+      held_mb: sum(dump, Object.keys(inUse)),
+      buffers_mb: mb(dump, inUse.partition_alloc),
+    },
+  ]);
+  console.log(JSON.stringify({ account_minute: minute, ...Object.fromEntries(processes) }));
+}
+
 const began = Date.now();
 let churned = 0;
+let accounted = 0;
 let sampled = 0;
 await sample(0);
 while (Date.now() - began < minutes * 60_000) {
@@ -80,6 +126,10 @@ while (Date.now() - began < minutes * 60_000) {
   if (Date.now() - began > (sampled + 1) * every) {
     sampled++;
     await sample((Date.now() - began) / 60_000);
+  }
+  if (Date.now() - began > (accounted + 1) * minutes * 10_000) {
+    accounted++;
+    await account((Date.now() - began) / 60_000);
   }
 }
 console.log(JSON.stringify({ churned, trouble }));

@@ -403,6 +403,29 @@ test('a form is kept, shared as a link, and removed again', async ({ page, conte
   await page.waitForSelector('.presets option:has-text("sharable")', { state: 'attached' });
 });
 
+test('a project keeps presets that all its members can choose', async ({ page, context }) => {
+  await go(page, '/run');
+  await page.fill('input[name=command]', 'python train.py --size "a b"');
+  await page.fill('input[name=gpus]', '0.5');
+  await page.fill('input[name=name]', 'team preset');
+  await page.click('summary:has-text("More options")');
+  await page.fill('label:has-text("--retries") input:not([type=checkbox])', '2');
+  const line = await page.locator('.elsewhere .line code').innerText();
+  await page.click('button:has-text("Share as a preset of")');
+  await page.waitForSelector('.notices:has-text("kept for all members")');
+  // Another browser, which remembers nothing.
+  const { page: other, context: elsewhere } = await open(context.browser());
+  await go(other, '/run');
+  await other.waitForSelector('.presets optgroup option', { state: 'attached' });
+  await other.selectOption('.presets select', { label: 'team preset' });
+  equal(await other.locator('.elsewhere .line code').innerText(), line, 'the same job');
+  await other.click('button:has-text("Remove the preset")');
+  await until(async () => !(await other.locator('.presets select').count()), 'it is gone');
+  await other.click('.notices button:has-text("Undo")');
+  await other.waitForSelector('.presets option:has-text("team preset")', { state: 'attached' });
+  await elsewhere.close();
+});
+
 test('a changed job keeps what the form does not show', async ({ page }) => {
   const id = submit(
     '--name',

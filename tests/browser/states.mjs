@@ -12,6 +12,7 @@ import {
   signInUrl,
   submit,
   test,
+  times,
 } from './support.mjs';
 
 const browser = await launch();
@@ -141,6 +142,7 @@ async function look(states, dark) {
     await page.waitForSelector('main h1');
     await page.waitForTimeout(200); // transitions of colours
     await axe(page, `${name}, ${dark ? 'dark' : 'light'}`);
+    await times(page, name);
     if (leave) await page.keyboard.press(leave);
   }
   equal(trouble, [], 'no errors in the console');

@@ -71,13 +71,22 @@ export async function signInUrl() {
 // Opens a page, signs in with the one-time link, and records console messages, errors and requests.
 export async function open(
   browser,
-  { width = 1280, height = 900, dark = false, allow = [], scale = shots ? 1.5 : 1, wait } = {},
+  {
+    width = 1280,
+    height = 900,
+    dark = false,
+    allow = [],
+    scale = shots ? 1.5 : 1,
+    wait,
+    touch = false,
+  } = {},
 ) {
   const context = await browser.newContext({
     viewport: { width, height },
     colorScheme: dark ? 'dark' : 'light',
     deviceScaleFactor: scale,
     permissions: ['clipboard-write'],
+    hasTouch: touch,
   });
   if (wait) context.setDefaultTimeout(wait); // ms
   const page = await context.newPage();
@@ -124,6 +133,8 @@ export async function mainThread(browser, page, run) {
   const over = (key) => tasks.filter((e) => e[key] > 50_000).map((e) => Math.round(e[key] / 1000));
   return {
     tasks: tasks.length,
+    late: tasks.filter((e) => e.tdur > 16_667).length, // longer than a frame of 60 in a second
+    total: tasks.reduce((sum, e) => sum + (e.tdur ?? 0) / 1000, 0),
     cpu: over('tdur'),
     wall: over('dur'),
     longest: Math.max(0, ...tasks.map((e) => (e.tdur ?? 0) / 1000)), // without a clock in some
@@ -150,6 +161,24 @@ export async function axe(page, where) {
     ),
   );
   if (found.length) throw new Error(`accessibility of ${where}:\n  ${found.join('\n  ')}`);
+}
+
+// Times that are not written as data/format.ts writes them: of machines, or with AM and PM. Logs and
+// what people typed are theirs.
+export async function times(page, where) {
+  const found = await page.evaluate(() => {
+    const seen = [];
+    const walk = document.createTreeWalker(document.querySelector('main'), NodeFilter.SHOW_TEXT);
+    while (walk.nextNode()) {
+      const parent = walk.currentNode.parentElement;
+      if (parent.closest('.log, code, pre, textarea, .sr')) continue;
+      const foreign = /\d{4}-\d\d-\d\dT\d\d:\d\d|\d ?[AP]M\b|GMT[+-]\d/;
+      const text = walk.currentNode.textContent;
+      if (foreign.test(text)) seen.push(text.slice(0, 80));
+    }
+    return seen;
+  });
+  if (found.length) throw new Error(`times of ${where}: ${found.join('; ')}`);
 }
 
 const cases = [];

@@ -102,6 +102,27 @@ test('jobs are laid over one another with what they print, and saved as CSV', as
   await context.close();
 });
 
+test('pointing at one chart shows the same moment in all others', async ({ page }) => {
+  const id = submit('--gpus', 1, '--name', 'hovered', '--', 'sh', '-c', 'while :; do :; done');
+  await go(page, `/jobs/${id}`);
+  const charts = page.locator('figure.chart:has(canvas)');
+  await until(async () => (await charts.count()) >= 2, 'two charts', 60);
+  const shown = (n) => charts.nth(n).locator('.u-legend .u-value').first().innerText();
+  await until(
+    async () => {
+      await charts.first().locator('.u-over').scrollIntoViewIfNeeded();
+      const box = await charts.first().locator('.u-over').boundingBox();
+      await page.mouse.move(box.x + box.width * 0.6, box.y + box.height / 2);
+      await page.mouse.move(box.x + box.width * 0.7, box.y + box.height / 2);
+      return /\d\d:\d\d/.test(await shown(0));
+    },
+    'the time under the pointer',
+    60,
+  );
+  equal(await shown(1), await shown(0), 'the second chart shows the same moment');
+  billow('stop', '--force', '--wait', id);
+});
+
 test('a page that stays open reads only what is new of the journal', async ({ page }) => {
   const asked = [];
   page.on('request', (r) => {

@@ -425,6 +425,67 @@ def judge_pages(judge, options, Rig, poll):
         rig.close()
 
 
+def judge_heat(judge, options, Rig, poll):
+    """The heat map of all GPUs at sixty frames a second, with readings that change."""
+    rig = Rig(sim="8xH100")
+    try:
+        nodes = options.gpus // GPUS_PER_NODE
+        grow(rig, nodes, GPUS_PER_NODE)
+        poll(lambda: len(rig.json("nodes")["nodes"]) == nodes + 1, "the nodes", 600)
+        for _ in range(8):
+            spec = rig.spec(
+                *("nice", "-n", "19", "sh", "-c", FLICKER),
+                resources={"gpus": GPUS_PER_NODE, "share": {"milli": 1000}},
+            )
+            rig.wait_for(rig.api("POST", "/v1/jobs", spec).json["id"], "running", 120)
+        call = browser(rig, "heat.mjs")
+        ran = subprocess.run(call.pop("args"), check=True, timeout=600, **call)
+        seen = json.loads(ran.stdout.strip().splitlines()[-1])
+        print(f"       {seen['cells']} load {os.getloadavg()[0]:.1f}")
+        judge.say("errors in the console", seen["trouble"] or "none", "none", not seen["trouble"])
+        for way, f in seen["ways"].items():
+            judge.say(
+                f"the heat map while {way}",
+                (
+                    f"{f['per_s']:.0f} frames/s by the wall clock; {f['late']} of {f['frames']}"
+                    f" frames took the main thread longer than a sixtieth of a second of CPU, the"
+                    f" longest {f['longest_ms']:.0f} ms; it computed {f['busy'] * 100:.0f} % of the"
+                    " time"
+                ),
+                "at most 2 % of the frames",
+                f["frames"] > 0 and f["late"] <= max(1, f["frames"] * 0.02),
+            )
+    finally:
+        rig.cli("down", "--stop-jobs", timeout=300)
+        rig.close()
+
+
+def judge_account(judge, accounts, rss):
+    """What objects of the pages take, process by process, after the first and the last sixth: the
+    first fills caches, charts and the list of ended jobs. Bodies that the debugging interface keeps
+    (array buffers) are no memory of the pages."""
+    first, last = (accounts[0], accounts[-1]) if accounts else ({}, {})
+    both = [pid for pid in first if pid in last and pid != "account_minute"]
+
+    def sums(account):
+        used, held, buffers = (
+            sum(account[pid][what] for pid in both) for what in ("used_mb", "held_mb", "buffers_mb")
+        )
+        return used - buffers, held, buffers
+
+    began, ended = sums(first), sums(last)
+    judge.say(
+        f"memory that {len(both)} page processes use, after garbage collections",
+        (
+            f"{began[0]:.1f} MB, then {ended[0]:.1f} MB; what the debugging interface keeps"
+            f" {began[2]:.1f}, then {ended[2]:.1f} MB; with what allocators keep free"
+            f" {began[1]:.1f}, then {ended[1]:.1f} MB; resident {rss[0]:.0f} to {rss[-1]:.0f} MB"
+        ),
+        "at most a tenth more",
+        bool(both) and ended[0] <= began[0] * 1.1,
+    )
+
+
 def judge_hour(judge, options, Rig):
     """An hour of live updates in two tabs: the memory of the tabs and of the head, each minute."""
     rig = Rig(sim="8xH100")
@@ -452,11 +513,12 @@ def judge_hour(judge, options, Rig):
             print("       " + line.strip(), flush=True)
         assert watcher.wait() == 0, "the browser ended early"
         *samples, end = lines
+        accounts = [s for s in samples if "account_minute" in s]
+        samples = [s for s in samples if "minute" in s]
         judge.say("errors in the console", end["trouble"] or "none", "none", not end["trouble"])
         for what, get, allowed in (
             ("heap of the overview", lambda s: s["overview"]["heap_mb"], 1.1),
             ("heap of a job's page", lambda s: s["job"]["heap_mb"], 1.1),
-            ("resident memory of both pages", lambda s: s["pages_rss_mb"], 1.25),
             ("resident memory of the head", lambda s: s["head_rss_mb"], 1.25),
         ):
             values = [get(s) for s in samples]
@@ -470,6 +532,7 @@ def judge_hour(judge, options, Rig):
                 f"the last quarter at most {allowed} times the first",
                 late <= settled * allowed,
             )
+        judge_account(judge, accounts, [s["pages_rss_mb"] for s in samples])
         drawn = {name: samples[-1][name]["drawn"] for name in ("overview", "job")}
         judge.say(
             "updates drawn",
@@ -482,7 +545,7 @@ def judge_hour(judge, options, Rig):
         rig.close()
 
 
-parts = ("history", "scrape", "idle", "browser", "pages", "log", "hour")
+parts = ("history", "scrape", "idle", "browser", "pages", "heat", "log", "hour")
 
 
 def main():
@@ -495,7 +558,7 @@ def main():
     parser.add_argument(
         "--only", default=",".join(parts[:-1]), help="some of " + ",".join(parts) + "; all but hour"
     )
-    parser.add_argument("--gpus", type=int, default=10_240, help="pages: GPUs of the fleet")
+    parser.add_argument("--gpus", type=int, default=10_240, help="pages, heat: GPUs of the fleet")
     parser.add_argument("--live", type=int, default=5000, help="pages: live jobs")
     parser.add_argument("--ended", type=int, default=MILLION, help="pages: ended jobs")
     parser.add_argument("--log-mib", type=int, default=1024, help="log: its size")
@@ -526,6 +589,8 @@ def main():
             small.close()
     if "pages" in only:
         judge_pages(judge, options, Rig, poll)
+    if "heat" in only:
+        judge_heat(judge, options, Rig, poll)
     if "hour" in only:
         judge_hour(judge, options, Rig)
     if "log" in only:
@@ -537,7 +602,7 @@ def main():
         finally:
             rig.cli("down", "--stop-jobs", timeout=300)
             rig.close()
-    if set(only) - {"history", "pages", "log", "hour"}:
+    if set(only) - {"history", "pages", "heat", "log", "hour"}:
         rig = Rig(sim="8xH100")
         try:
             grow(rig, 16, 64)

@@ -97,13 +97,18 @@ CardWord Fleet::word_of(const NodeEntry& node, std::size_t index, std::int64_t n
     return {CardState::drained,
             also(node.reason.empty() ? "drained" : fmt::format("drained: {}", node.reason)),
             Colour::yellow};
-  for (const HeldCards& held : reservations)
-    if (held.node == node.name && held.from_ms <= now_ms && now_ms < held.until_ms &&
-        std::ranges::find(held.gpus, static_cast<std::int64_t>(index)) != held.gpus.end())
-      return {CardState::reserved,
-              also(fmt::format("reserved for {}, {} left", held.project,
-                               rough_duration(milliseconds(held.until_ms - now_ms)))),
-              Colour::cyan};
+  // Reserved is what a reservation keeps free; a card that a job holds inside one is in use.
+  const auto inside = std::ranges::find_if(reservations, [&](const HeldCards& held) {
+    return held.node == node.name && held.from_ms <= now_ms && now_ms < held.until_ms &&
+           std::ranges::find(held.gpus, static_cast<std::int64_t>(index)) != held.gpus.end();
+  });
+  if (inside != reservations.end() && card.milli < 1000)
+    return {CardState::reserved,
+            also(fmt::format("reserved for {}, {} left", inside->project,
+                             rough_duration(milliseconds(inside->until_ms - now_ms)))),
+            Colour::cyan};
+  if (card.reserved > 0)  // the stream says it before the list of reservations has been read
+    return {CardState::reserved, also("reserved"), Colour::cyan};
   if (who.empty())
     return {CardState::free, "free", Colour::dim};
   const bool idle = card.util >= 0 && card.util < 2;

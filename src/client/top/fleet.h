@@ -34,6 +34,7 @@ class Trail {
 struct Card {
   std::string type, model, uuid, trouble, fault;
   std::int64_t mem_mib = 0, milli = 0, util = -1, mem = -1, watts = -1, celsius = -1, score = -1;
+  std::int64_t reserved = 0;        // thousandths that a reservation keeps free
   std::vector<std::uint64_t> jobs;  // those the caller may see
   Trail busy, memory;               // percent
 };

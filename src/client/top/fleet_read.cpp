@@ -41,7 +41,7 @@ void read_node(Fleet& fleet, const Json& n) {
   }
 }
 
-// [node, index, milli, busy %, memory MiB, watts, °C, score, [jobs], fault]
+// [node, index, milli, busy %, memory MiB, watts, °C, score, [jobs], fault, reserved]
 void read_card(Fleet& fleet, const Json& r) {
   const auto& v = r.items();
   if (v.size() < 9)
@@ -62,6 +62,7 @@ void read_card(Fleet& fleet, const Json& r) {
     if (std::ranges::find(card.jobs, id.uint_or(0)) == card.jobs.end())
       card.jobs.push_back(id.uint_or(0));
   card.fault = v.size() > 9 ? text_of(v[9]) : "";
+  card.reserved = v.size() > 10 ? v[10].int_or(0) : 0;
 }
 
 void read_summary(Fleet& fleet, const Json& s) {

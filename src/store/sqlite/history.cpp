@@ -60,14 +60,17 @@ constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
 struct Ring {
   std::int64_t step_s;
   std::int64_t slots;
+  unsigned number_bits;  // of Slot::mark; the bits above count the finest slots that are known
 };
-constexpr Ring rings[] = {{10, 720}, {60, 1440}, {900, 2976}};
+constexpr Ring rings[] = {{10, 720, 32}, {60, 1440, 28}, {900, 2976, 25}};
 constexpr std::size_t ring_count = 3;
 
 #pragma pack(push, 1)
 struct Slot {
-  // Seconds since 1970 through the step, plus one: 0 is a slot never written.
-  std::uint32_t number = 0;
+  // The low bits: seconds since 1970 through the step, plus one; 0 is a slot never written. The
+  // high bits of a coarse slot: how many of the finest slots it is the mean of; 0, as older
+  // versions wrote it: all.
+  std::uint32_t mark = 0;
   std::uint16_t values[gpu_columns] = {};
 };
 #pragma pack(pop)
@@ -84,6 +87,38 @@ constexpr std::int64_t region_bytes = ring_offset(ring_count);
 std::uint32_t number_of(std::int64_t second, const Ring& ring) {
   return static_cast<std::uint32_t>(second / ring.step_s + 1);
 }
+
+bool is_slot(const Slot& slot, std::int64_t number, const Ring& ring) {
+  const std::uint64_t low = (std::uint64_t{1} << ring.number_bits) - 1;
+  return (slot.mark & low) == static_cast<std::uint32_t>(number + 1);
+}
+// How many of the finest slots it is the mean of.
+std::uint32_t known_in(const Slot& slot, const Ring& ring) {
+  const auto all = static_cast<std::uint32_t>(ring.step_s / rings[0].step_s);
+  const auto known = static_cast<std::uint32_t>(std::uint64_t{slot.mark} >> ring.number_bits);
+  return known ? std::min(known, all) : all;
+}
+std::uint32_t mark_of(std::int64_t second, const Ring& ring, std::uint32_t known) {
+  const auto number = std::uint64_t{number_of(second, ring)};
+  return static_cast<std::uint32_t>(number | std::uint64_t{known} << ring.number_bits);
+}
+
+// Sums over slots in which each counts for as long as it knows.
+struct Mean {
+  GpuSampleRow sum{};
+  std::array<std::uint32_t, gpu_columns> known{};  // of each column: the finest slots
+
+  void add(const Slot& slot, const Ring& ring) {
+    const std::uint32_t weight = known_in(slot, ring);
+    for (std::size_t c = 0; c < gpu_columns; ++c)
+      if (const double v = unpack_number(slot.values[c]); !std::isnan(v))
+        sum[c] += v * weight, known[c] += weight;
+  }
+  double of(std::size_t column) const {
+    return known[column] ? sum[column] / known[column] : unknown;
+  }
+  std::uint32_t longest() const { return *std::ranges::max_element(known); }
+};
 
 class FileHistory final : public History {
  public:
@@ -115,7 +150,7 @@ class FileHistory final : public History {
       if (!region)
         continue;  // more GPUs than there is space for
       Slot slot;
-      slot.number = number_of(second, rings[0]);
+      slot.mark = mark_of(second, rings[0], 0);
       for (std::size_t c = 0; c < gpu_columns; ++c)
         slot.values[c] = pack_number(sample.values[c]);
       BILLOW_TRY_VOID(write_slot(*region, 0, slot));
@@ -156,23 +191,15 @@ class FileHistory final : public History {
         return fail_errno(directory_ + "/rings", errno);
     }
     for (std::int64_t group = groups_from; group <= last / merge; ++group) {
-      GpuSampleRow sum{}, mean;
-      std::array<int, gpu_columns> known{};
-      mean.fill(unknown);
-      for (std::int64_t n = group * merge; n < (group + 1) * merge; ++n) {
-        const Slot& slot = slots[static_cast<std::size_t>(n % rings[ring].slots)];
-        if (slot.number != static_cast<std::uint32_t>(n + 1))
-          continue;
-        for (std::size_t c = 0; c < gpu_columns; ++c)
-          if (const double v = unpack_number(slot.values[c]); !std::isnan(v))
-            sum[c] += v, ++known[c];
-      }
+      Mean mean;
+      for (std::int64_t n = group * merge; n < (group + 1) * merge; ++n)
+        if (const Slot& slot = slots[static_cast<std::size_t>(n % rings[ring].slots)];
+            is_slot(slot, n, rings[ring]))
+          mean.add(slot, rings[ring]);
+      GpuSampleRow& point = out.points.emplace_back();
       for (std::size_t c = 0; c < gpu_columns; ++c)
-        if (known[c])
-          mean[c] = sum[c] / known[c];
-      out.points.push_back(mean);
-      out.known_s.push_back(static_cast<double>(*std::ranges::max_element(known)) *
-                            static_cast<double>(step));
+        point[c] = mean.of(c);
+      out.known_s.push_back(static_cast<double>(mean.longest() * rings[0].step_s));
     }
     return out;
   }
@@ -282,7 +309,8 @@ class FileHistory final : public History {
   }
 
   Status write_slot(std::int64_t region, std::size_t ring, const Slot& slot) {
-    const std::int64_t place = static_cast<std::int64_t>(slot.number - 1) % rings[ring].slots;
+    const std::uint64_t low = (std::uint64_t{1} << rings[ring].number_bits) - 1;
+    const std::int64_t place = static_cast<std::int64_t>((slot.mark & low) - 1) % rings[ring].slots;
     const ssize_t wrote = ::pwrite(rings_.get(), &slot, sizeof(slot),
                                    region * region_bytes + ring_offset(ring) +
                                        place * static_cast<std::int64_t>(sizeof(Slot)));
@@ -306,21 +334,14 @@ class FileHistory final : public History {
                          place * static_cast<std::int64_t>(sizeof(Slot)));
       i += run;
     }
+    Mean mean;
+    for (std::int64_t i = 0; i < count; ++i)
+      if (const Slot& slot = slots[static_cast<std::size_t>(i)]; is_slot(slot, first + i, fine))
+        mean.add(slot, fine);
     Slot out;
-    out.number = number_of(second, coarse);
-    for (std::size_t c = 0; c < gpu_columns; ++c) {
-      double sum = 0;
-      int known = 0;
-      for (std::int64_t i = 0; i < count; ++i) {
-        const Slot& slot = slots[static_cast<std::size_t>(i)];
-        if (slot.number != static_cast<std::uint32_t>(first + i + 1) ||
-            slot.values[c] == packed_unknown)
-          continue;
-        sum += unpack_number(slot.values[c]);
-        ++known;
-      }
-      out.values[c] = known ? pack_number(sum / known) : packed_unknown;
-    }
+    out.mark = mark_of(second, coarse, mean.longest());
+    for (std::size_t c = 0; c < gpu_columns; ++c)
+      out.values[c] = pack_number(mean.of(c));
     return write_slot(region, ring, out);
   }
 

@@ -413,6 +413,47 @@ class Pages(OneHead):
         again = self.rig.api("GET", "/", headers={"If-None-Match": tag})
         self.assertEqual((again.status, again.body), (304, b""))
 
+    def test_a_node_serves_its_metrics_however_it_was_started(self):
+        for way in ("up", "join"):
+            with self.subTest(way):
+                self.serves_metrics(way)
+
+    def serves_metrics(self, way):
+        options = ("--tls",) if way == "join" else ("--metrics", "127.0.0.1:0")
+        rig = Rig(sim="2xH100", args=options)
+        try:
+            log = os.path.join(rig.data, "agent.log")
+            if way == "join":
+                log = rig.file("joined.log")
+                with open(log, "w", encoding="utf-8") as out:
+                    # fmt: off
+                    rig.start(
+                        "join", rig.json("status")["addresses"][0],
+                        "--token", rig.ok("token", "create", "--node").text.strip(),
+                        "--node-name", "joined", "--data", rig.file("joined"), "--sim", "2xH100",
+                        "--metrics", "127.0.0.1:0", stdout=out, stderr=out,
+                    )
+                    # fmt: on
+
+            def address():
+                for path in (log, os.path.join(rig.data, "head.log")):
+                    if os.path.exists(path):
+                        with open(path, encoding="utf-8", errors="replace") as f:
+                            found = re.search(r"metrics at (http://[\d.:]+/metrics)", f.read())
+                        if found:
+                            return found.group(1)
+                return None
+
+            url = poll(address, "where the node serves its metrics", 60)
+
+            def scraped():
+                with urllib.request.urlopen(url, timeout=10) as answer:
+                    return answer.read().count(b"\nDCGM_FI_DEV_GPU_UTIL{")
+
+            poll(lambda: scraped() == 2, "both cards of the node", 30)
+        finally:
+            rig.close()
+
     def test_metrics_are_compressed_for_those_who_ask(self):
         headers, packed = self.fetch("/metrics", **{"Accept-Encoding": "gzip"})
         self.assertEqual(headers["content-encoding"], "gzip")
@@ -1040,6 +1081,9 @@ class Browser(unittest.TestCase):
 
     def test_endpoints(self):
         self.run_script("endpoints.mjs", "8xH100", 300)
+
+    def test_phone(self):
+        self.run_script("phone.mjs", "8xH100", 300)
 
     def test_states(self):
         self.run_script("states.mjs", "8xH100", 420)

@@ -124,6 +124,9 @@ class FakeHost final : public Host {
   Result<std::string> seal_secret(ProjectId, const std::string&, std::string_view value) override {
     return std::string(value);
   }
+  Result<std::string> unseal_secret(const std::string&, const std::string& value) const override {
+    return value;
+  }
   std::string trouble_with(const Secret&) const override { return {}; }
 
   std::size_t notices_waiting(std::uint64_t) const override { return 0; }

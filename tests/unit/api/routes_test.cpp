@@ -3,6 +3,7 @@
 #include <map>
 #include <set>
 
+#include "api/pages/live_readings.h"
 #include "base/text.h"
 #include "tests/unit/api/fake_host.h"
 #include "view/rows.h"
@@ -92,10 +93,13 @@ TEST_F(ApiTest, TheSumsOfAnEndpointAreThoseOfItsSeries) {
   row[endpoint_spend] = 3600;
   for (const int ago : {40, 30, 20})
     ASSERT_TRUE(host.kept_history().add(host.rig.wall - seconds(ago), {{"endpoint chat", row}}));
-  const Json series = json(get("/v1/endpoints/chat/series?span_s=600"));
-  EXPECT_NEAR(series["requests"].double_or(0), 60, 0.1);
-  EXPECT_NEAR(series["cold_starts"].double_or(0), 3, 0.01);
-  EXPECT_NEAR(series["usd_per_1000"].double_or(0), 0.5, 0.01);
+  // Looking further back finds nothing more.
+  for (const int span_s : {600, 6 * 3600, 30 * 86400}) {
+    const Json series = json(get(fmt::format("/v1/endpoints/chat/series?span_s={}", span_s)));
+    EXPECT_NEAR(series["requests"].double_or(0), 60, 0.1) << span_s;
+    EXPECT_NEAR(series["cold_starts"].double_or(0), 3, 0.01) << span_s;
+    EXPECT_NEAR(series["usd_per_1000"].double_or(0), 0.5, 0.01) << span_s;
+  }
 }
 
 TEST_F(ApiTest, AFinishedJobIsReadFromTheStore) {
@@ -217,6 +221,62 @@ TEST_F(ApiTest, DrainedCardsAreNotFree) {
   const std::string metrics = get("/metrics").body;
   EXPECT_NE(metrics.find("\nbillow_gpus_free 0\n"), std::string::npos);
   EXPECT_NE(metrics.find("\nbillow_gpus_drained 4\n"), std::string::npos);
+}
+
+// A card that a reservation keeps free says so on the stream, as the counts do.
+TEST_F(ApiTest, TheStreamSaysWhichCardsAReservationKeepsFree) {
+  host.rig.must(Reserve{.name = "demo",
+                        .project = host.state().projects.begin()->second.name,
+                        .user = host.state().users.begin()->first,
+                        .resources = {.gpus = 2, .share = {.milli = 1000}},
+                        .from = host.rig.wall,
+                        .until = host.rig.wall + hours(2)});
+  const auto stream = std::make_shared<FakeExchange>();
+  ASSERT_TRUE(net::parse_target("/v1/live", stream->asked));
+  stream->asked.headers.set("Authorization", "Bearer " + token);
+  api.handle(stream);
+  const std::size_t at = stream->streamed.find("\"gpus\":[[");
+  ASSERT_NE(at, std::string::npos) << stream->streamed;
+  const std::string gpus = stream->streamed.substr(at, stream->streamed.find("]]", at) - at);
+  std::size_t reserved = 0;
+  for (std::size_t from = gpus.find(",\"\",1000"); from != std::string::npos;
+       from = gpus.find(",\"\",1000", from + 1))
+    ++reserved;
+  EXPECT_EQ(reserved, 2u) << gpus;
+  EXPECT_EQ(json(get("/v1/status")).at("gpus", "reserved").double_or(-1), 2);
+}
+
+// Links are sent when their traffic has changed by a fifth: it never stands still.
+TEST(LiveReadings, SmallChangesOfTrafficSendNothing) {
+  using streams::traffic_step;
+  EXPECT_EQ(traffic_step(-1), 0u);
+  EXPECT_EQ(traffic_step(1023), 0u);
+  EXPECT_NE(traffic_step(1024), 0u);
+  for (std::int64_t kib_s = 2000; kib_s < 900'000'000; kib_s = kib_s * 5 / 4) {
+    EXPECT_LT(traffic_step(kib_s), traffic_step(kib_s * 4 / 3)) << kib_s;
+    EXPECT_LE(traffic_step(kib_s * 101 / 100) - traffic_step(kib_s), 1u) << kib_s;
+    EXPECT_LT(traffic_step(kib_s), 256u) << kib_s;
+  }
+}
+
+TEST_F(ApiTest, AProjectKeepsPresets) {
+  const char* path = "/v1/presets/train%20small?project=default";
+  const char* spec = R"({"spec":{"argv":["python","train.py"],"name":"small"}})";
+  EXPECT_EQ(ask(net::Method::put, "/v1/presets/x", spec).status, 404) << "no project";
+  EXPECT_EQ(ask(net::Method::put, path, R"({"spec":{"argv":["a"],"gpu":1}})").status, 400);
+  EXPECT_EQ(ask(net::Method::put, "/v1/presets/%20?project=default", spec).status, 400);
+  ASSERT_EQ(ask(net::Method::put, path, spec).status, 200);
+  const Json list = json(get("/v1/presets"));
+  ASSERT_EQ(list["presets"].size(), 1u) << list.dump();
+  const Json& preset = list["presets"].items().at(0);
+  EXPECT_EQ(preset["name"].str_or(""), "train small");
+  EXPECT_EQ(preset["set_by"].str_or(""), "ana");
+  EXPECT_EQ(preset.at("spec", "name").str_or(""), "small");
+  EXPECT_EQ(json(get("/v1/secrets"))["secrets"].size(), 0u) << "no secret that jobs can ask for";
+  EXPECT_EQ(json(get("/v1/presets?project=other"))["presets"].size(), 0u);
+  EXPECT_EQ(ask(net::Method::del, path).status, 200);
+  EXPECT_EQ(ask(net::Method::del, path).status, 404);
+  EXPECT_EQ(json(get("/v1/presets"))["presets"].size(), 0u);
 }
 
 TEST_F(ApiTest, OnlyItsOwnerChangesWhatAStreamFollows) {

@@ -133,6 +133,35 @@ TEST(History, TellsWhatHappenedAtEachGrain) {
     EXPECT_TRUE(std::isnan(point[gpu_util]));
 }
 
+// A sum is a mean times the time it is known for, so a coarse point must not stand for more time
+// than its finer ones, however far back the reader looks.
+TEST(History, AYoungSeriesIsKnownForAsLongAsItExistsAtEachGrain) {
+  Folder folder;
+  auto history = History::open(folder.path);
+  ASSERT_TRUE(history);
+  // Half of it early in the quarter of an hour, half of it late, with other values.
+  const WallTime quarter{today().ns - 900 * second};
+  for (std::int64_t s = 0; s < 120; s += 10)
+    ASSERT_TRUE((*history)->add({quarter.ns + s * second}, {{"endpoint a", all(1000)}}));
+  for (std::int64_t s = 870; s < 900; s += 10)
+    ASSERT_TRUE((*history)->add({quarter.ns + s * second}, {{"endpoint a", all(200)}}));
+  for (const std::int64_t back_s : {1800, 6 * 3600, 20 * 86400}) {
+    const WallTime from{quarter.ns - back_s * second}, to{quarter.ns + 900 * second};
+    for (const std::size_t points : {2000u, 40u, 1u}) {
+      const auto read = (*history)->read("endpoint a", from, to, points);
+      ASSERT_TRUE(read);
+      double known = 0, sum = 0;
+      for (std::size_t i = 0; i < read->points.size(); ++i) {
+        known += read->known_s[i];
+        if (!std::isnan(read->points[i][0]))
+          sum += read->points[i][0] * read->known_s[i];
+      }
+      EXPECT_EQ(known, 150) << back_s << " s in " << points << " points";
+      EXPECT_NEAR(sum, 120 * 1000 + 30 * 200, 150) << back_s << " s in " << points << " points";
+    }
+  }
+}
+
 TEST(History, SurvivesARestartAndForgetsWhatTheRingHasOverwritten) {
   Folder folder;
   const WallTime end = today();

@@ -30,6 +30,22 @@ TEST(Top, SaysWhatDrainedSickLostAndReservedCardsAre) {
   EXPECT_TRUE(shows(state, "another project")) << text(state);
 }
 
+// The head counts a card as reserved only while no job holds it, and so does every page.
+TEST(Top, ACardThatAJobHoldsInsideAReservationIsInUse) {
+  State state = world({24, 80});
+  const auto& [id, node] = *state.fleet.nodes.begin();
+  ASSERT_EQ(node.name, "rack1");
+  state.fleet.take(
+      parse_json(fmt::format(R"({{"gpus":[[{},7,1000,80,4000,300,50,100,[11]]]}})", id)).value());
+  EXPECT_TRUE(shows(state, "2.50 of 12 GPUs free, 2 drained, 1 sick, 2 lost")) << text(state);
+  // The stream alone is enough to know: the list of reservations is read more rarely.
+  state.fleet.reservations.clear();
+  state.fleet.take(
+      parse_json(fmt::format(R"({{"gpus":[[{},7,0,0,0,70,30,100,[],"",1000]]}})", id)).value());
+  EXPECT_TRUE(shows(state, "2.50 of 12 GPUs free, 2 drained, 1 reserved, 1 sick, 2 lost"))
+      << text(state);
+}
+
 TEST(Top, TabsByNumberTabKeyAndMouse) {
   State state = world({24, 80});
   press(state, "2");

@@ -4,7 +4,7 @@
 import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { get, type Job, type Row, type Status } from '../data/api';
-import { gpus, moment, plural, usd } from '../data/format';
+import { gpus, isoDay, moment, plural, usd } from '../data/format';
 import { Empty } from '../parts/ui';
 import { ended, endStates, jobs, jobsTick, nodeName, nodesTick, rowOf } from '../data/store';
 import { report } from '../data/spend';
@@ -296,9 +296,8 @@ export function Activity() {
       () => {},
     );
     void (async () => {
-      const iso = (ms: number) => new Date(ms).toISOString().slice(0, 10);
-      const today = iso(Date.now()),
-        before = iso(Date.now() - dayMs);
+      const today = isoDay(Date.now()),
+        before = isoDay(Date.now() - dayMs);
       try {
         money.value = [
           (await report(today, today, 'day')).total.charge_nano_usd,

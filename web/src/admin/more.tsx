@@ -82,28 +82,33 @@ function Table({ of, rows, changed }: { of: Resource; rows: Row[]; changed: () =
   const actions = (of.actions ?? []).filter((a) => !a.may || a.may());
   return (
     <div class="scroll" tabIndex={0} role="region" aria-label={of.title}>
-      <table>
-        <thead>
-          <tr>
+      {/* Roles: on narrow screens rows are drawn as cards, which would end the table's semantics. */}
+      <table class="stacks" role="table">
+        <thead role="rowgroup">
+          <tr role="row">
             {of.columns.map(([name]) => (
-              <th>{name}</th>
+              <th role="columnheader">{name}</th>
             ))}
             {actions.length > 0 && (
-              <th>
+              <th role="columnheader">
                 <span class="sr">Actions</span>
               </th>
             )}
           </tr>
         </thead>
-        <tbody>
+        <tbody role="rowgroup">
           {rows.map((row) => (
-            <tr>
-              {of.columns.map(([, cell]) => {
+            <tr role="row">
+              {of.columns.map(([name, cell]) => {
                 const content = cell(row);
-                return <td class={isShort(content) ? '' : 'wrap any'}>{content}</td>;
+                return (
+                  <td role="cell" data-name={name} class={isShort(content) ? '' : 'wrap any'}>
+                    {content}
+                  </td>
+                );
               })}
               {actions.length > 0 && (
-                <td class="right">
+                <td role="cell" class="right">
                   {actions.map((a) => (
                     <button
                       class="quiet small"
@@ -171,7 +176,15 @@ export function ResourcePage({ path }: { path: string }) {
       {!rows.value ? (
         <p class="note">Loading…</p>
       ) : rows.value.length ? (
-        <Table of={of} rows={rows.value} changed={() => void load()} />
+        <>
+          <Table of={of} rows={rows.value} changed={() => void load()} />
+          {!of.add && of.how && (
+            <div class="gap">
+              <p class="note">{of.how}</p>
+              <Line text={of.cli} />
+            </div>
+          )}
+        </>
       ) : (
         !error.value && (
           <Empty title={of.none?.[0] ?? `No ${of.title.toLowerCase()}`}>

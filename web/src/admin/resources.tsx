@@ -2,7 +2,16 @@
 import type { ComponentChildren } from 'preact';
 import { auditText, loadNames, type Said } from './activity';
 import { ApiError, call, get, post } from '../data/api';
-import { gpus, lasting, moment, plural, usd } from '../data/format';
+import {
+  cents2,
+  gpus,
+  isoDay,
+  lasting,
+  moment,
+  month as monthOf,
+  plural,
+  usd,
+} from '../data/format';
 import { may, maySubmit, projects, projectsWhere, usualProject } from '../data/rights';
 import { gpusOf, parseCommand } from '../jobs/run_command';
 
@@ -21,6 +30,7 @@ export interface Resource {
   lead: string;
   route: string;
   cli: string;
+  how?: string; // what the command line does that this page cannot
   none?: [string, string]; // what an empty list says
   load: () => Promise<Row[]>;
   nameOf: (row: Row) => string;
@@ -295,7 +305,8 @@ export const resources: Record<string, Resource> = {
     title: 'Environments',
     lead: 'Saved environments that jobs can run in.',
     route: '/v1/environments',
-    cli: 'billow env save torch',
+    cli: 'billow env save torch ./venv',
+    how: 'Save another from the machine that has it:',
     load: async () => (await get<{ environments: Row[] }>('/v1/environments')).environments,
     nameOf: (r) => r.name,
     columns: [
@@ -350,7 +361,13 @@ export const resources: Record<string, Resource> = {
       said: 'The webhook was added',
       may: () => may('prices.set'),
       fields: [
-        { name: 'url', label: 'Address', kind: 'url', required: true },
+        {
+          name: 'url',
+          label: 'Address',
+          kind: 'url',
+          required: true,
+          placeholder: 'https://example.org/hook',
+        },
         { name: 'kinds', label: 'Notices', placeholder: 'all' },
       ],
       run: async (f) =>
@@ -413,9 +430,10 @@ export const resources: Record<string, Resource> = {
     title: 'Invoices',
     lead: 'What each project owes for this month so far.',
     route: '/v1/invoices',
-    cli: 'billow invoice --project default',
+    cli: 'billow invoice --project default --month YYYY-MM',
+    how: 'Earlier months, and an invoice as a file:',
     load: async () => {
-      const month = new Date().toISOString().slice(0, 7);
+      const month = isoDay(Date.now()).slice(0, 7);
       const all = await Promise.all(
         projects.value.map((p) =>
           get<Row>(`/v1/invoices?project=${seg(p.name)}&month=${month}`).catch(() => null),
@@ -427,9 +445,9 @@ export const resources: Record<string, Resource> = {
     columns: [
       ['Number', (r) => r.number],
       ['Project', (r) => r.project],
-      ['Month', (r) => `${r.month}${r.final ? '' : ', so far'}`],
+      ['Month', (r) => `${monthOf(r.month)}${r.final ? '' : ', so far'}`],
       ['GPU hours', (r) => (r.total?.gpu_hours ?? 0).toFixed(1)],
-      ['Idle', (r) => usd(r.total?.idle_nano_usd ?? 0)],
+      ['Of that idle', (r) => cents2(r.total?.idle_nano_usd ?? 0)],
       ['Charged', (r) => <b>{usd(r.total?.charge_nano_usd ?? 0)}</b>],
     ],
   },

@@ -76,6 +76,20 @@ const secondsFormat = new Intl.DateTimeFormat(undefined, {
 export const seconds = (t: number) => secondsFormat.format(t);
 export const clock = (t: number) => clockFormat.format(t);
 export const day = (t: number) => dayFormat.format(t);
+const weekdayFormat = new Intl.DateTimeFormat(undefined, { weekday: 'short' });
+export const weekday = (t: number | Date) => weekdayFormat.format(t);
+const monthFormat = new Intl.DateTimeFormat(undefined, {
+  year: 'numeric',
+  month: 'short',
+  timeZone: 'UTC',
+});
+// "2026-11" of the ledger as "Nov 2026".
+export const month = (text: string) => {
+  const at = Date.parse(`${text}-01T00:00:00Z`);
+  return Number.isNaN(at) ? text : monthFormat.format(at);
+};
+// For machines: the day in UTC, as reports and the ledger count it.
+export const isoDay = (t: number) => new Date(t).toISOString().slice(0, 10);
 
 const cents = new Intl.NumberFormat(undefined, {
   minimumFractionDigits: 2,

@@ -22,6 +22,7 @@ class Known {
   private readonly jobs = new Map<number, NonNullable<Piece['jobs']>[number]>();
   private readonly nodes = new Map<number, NonNullable<Piece['nodes']>[number]>();
   private readonly gpus = new Map<string, NonNullable<Piece['gpus']>[number]>();
+  private readonly links = new Map<string, NonNullable<Piece['links']>[number]>();
   private readonly hosts = new Map<number, NonNullable<Piece['hosts']>[number]>();
   private summary: Piece['summary'];
   private now = 0;
@@ -32,6 +33,7 @@ class Known {
     for (const id of piece.gone ?? []) this.jobs.delete(id);
     for (const node of piece.nodes ?? []) this.nodes.set(node.id, node);
     for (const card of piece.gpus ?? []) this.gpus.set(`${card[0]} ${card[1]}`, card);
+    for (const link of piece.links ?? []) this.links.set(`${link[0]} ${link[1]}`, link);
     for (const host of piece.hosts ?? []) this.hosts.set(host[0], host);
     for (const id of piece.nodes_gone ?? []) this.forget(id);
     this.summary = piece.summary ?? this.summary;
@@ -40,7 +42,8 @@ class Known {
   private forget(node: number): void {
     this.nodes.delete(node);
     this.hosts.delete(node);
-    for (const key of this.gpus.keys()) if (key.startsWith(`${node} `)) this.gpus.delete(key);
+    for (const map of [this.gpus, this.links])
+      for (const key of map.keys()) if (key.startsWith(`${node} `)) map.delete(key);
   }
 
   everything(): Piece {
@@ -49,6 +52,7 @@ class Known {
       jobs: [...this.jobs.values()],
       nodes: [...this.nodes.values()],
       gpus: [...this.gpus.values()],
+      links: [...this.links.values()],
       hosts: [...this.hosts.values()],
       summary: this.summary,
     };

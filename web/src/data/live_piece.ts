@@ -1,7 +1,8 @@
 // What an event of the stream /v1/live contains: first everything, then what changed.
 import type { Job, NodeInfo, Row, Summary } from './api';
 
-// [node, GPU, thousandths given out, busy %, MiB, W, °C, health score, jobs, fault]
+// [node, GPU, thousandths given out, busy %, MiB, W, °C, health score, jobs, fault, thousandths that
+// a reservation keeps free]
 export type GpuReading = [
   number,
   number,
@@ -13,7 +14,12 @@ export type GpuReading = [
   number,
   number[],
   string?,
+  number?,
 ];
+// [node, GPU, NVLink sent, NVLink received, PCIe sent, PCIe received], KiB/s; -1: unknown
+export type LinkReading = [number, number, number, number, number, number];
+// [node, thousandths of CPUs, MiB, network received, network sent], the last two KiB/s
+export type HostReading = [number, number, number, number?, number?];
 
 export interface Piece {
   now: number;
@@ -23,6 +29,7 @@ export interface Piece {
   nodes?: NodeInfo[];
   nodes_gone?: number[];
   gpus?: GpuReading[];
-  hosts?: [number, number, number][]; // node, thousandths of CPUs, MiB
+  links?: LinkReading[];
+  hosts?: HostReading[];
   summary?: Summary;
 }

@@ -1,7 +1,7 @@
 // Today's charge and the state of budgets, from the ledger. Refreshed every minute while visible.
 import { effect, signal } from '@preact/signals';
 import { get, has } from './api';
-import { moment, usd } from './format';
+import { isoDay, moment, usd } from './format';
 import { budgets } from './attention';
 import { ready } from './store';
 
@@ -108,8 +108,8 @@ export async function loadBudgets(): Promise<void> {
 async function load(): Promise<void> {
   if (document.hidden) return;
   void loadBudgets();
-  const today = new Date().toISOString().slice(0, 10);
-  const weekAgo = new Date(Date.now() - 6 * 86_400_000).toISOString().slice(0, 10);
+  const today = isoDay(Date.now());
+  const weekAgo = isoDay(Date.now() - 6 * 86_400_000);
   try {
     spentToday.value = { spent: (await report(today, today, 'day')).total.charge_nano_usd };
     wastedWeek.value = (await report(weekAgo, today, 'day')).total.idle_nano_usd ?? 0;

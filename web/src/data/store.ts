@@ -18,16 +18,25 @@ export interface Gpu {
   score: number;
   jobs: number[];
   fault: string;
+  reserved: number; // thousandths that a reservation keeps free
 }
 export interface Host {
   cpu_milli: number;
   mem_mib: number;
+  rx: number; // network, KiB/s; -1: unknown
+  tx: number;
+}
+// What goes over a GPU's links in both directions, KiB/s; -1: unknown.
+export interface Traffic {
+  nvlink: number;
+  pcie: number;
 }
 
 export const jobs = new Map<number, Row>(); // waiting, running, suspended
 export const nodes = new Map<number, NodeInfo>();
 export const readings = new Map<number, Gpu[]>(); // by node
 export const hosts = new Map<number, Host>();
+export const traffic = new Map<number, Traffic[]>(); // by node; empty: silent, or unknown
 export const ended = signal<Row[]>([]); // newest first
 export const status = signal<Status | null>(null);
 export const summary = signal<Summary | null>(null);
@@ -177,6 +186,7 @@ function take(piece: Piece): void {
                 score: -1,
                 jobs: [],
                 fault: '',
+                reserved: 0,
               },
           ),
         );
@@ -187,6 +197,7 @@ function take(piece: Piece): void {
         nodes.delete(id);
         readings.delete(id);
         hosts.delete(id);
+        traffic.delete(id);
       }
     if (piece.nodes || piece.nodes_gone) nodesTick.value++;
     if (piece.gpus) {
@@ -201,6 +212,7 @@ function take(piece: Piece): void {
         score,
         list,
         fault,
+        reserved,
       ] of piece.gpus) {
         const cards = readings.get(node);
         if (cards?.[index])
@@ -215,12 +227,19 @@ function take(piece: Piece): void {
             score,
             jobs: list,
             fault: fault ?? '',
+            reserved: reserved ?? 0,
           };
       }
     }
-    if (piece.hosts)
-      for (const [node, cpu_milli, mem_mib] of piece.hosts) hosts.set(node, { cpu_milli, mem_mib });
-    if (piece.gpus || piece.hosts || piece.nodes) gpuTick.value++;
+    for (const [node, index, nvTx, nvRx, pcTx, pcRx] of piece.links ?? []) {
+      let list = traffic.get(node);
+      if (!list) traffic.set(node, (list = []));
+      const sum = (a: number, b: number) => (a < 0 && b < 0 ? -1 : Math.max(0, a) + Math.max(0, b));
+      list[index] = { nvlink: sum(nvTx, nvRx), pcie: sum(pcTx, pcRx) };
+    }
+    for (const [node, cpu_milli, mem_mib, rx, tx] of piece.hosts ?? [])
+      hosts.set(node, { cpu_milli, mem_mib, rx: rx ?? -1, tx: tx ?? -1 });
+    if (piece.gpus || piece.links || piece.hosts || piece.nodes) gpuTick.value++;
     if (piece.summary) summary.value = piece.summary;
     ready.value = true;
     away.value = '';
@@ -258,6 +277,7 @@ export function follow(): void {
       jobs.clear();
       nodes.clear();
       readings.clear();
+      traffic.clear();
       if (!status.peek() || away.peek()) void look();
     }
     take(message.piece);

@@ -2,7 +2,7 @@
 // reader's time zone. The table below it has the same content for screen readers, with the cost.
 import { useSignal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
-import { gpus, moment, numbers, plural } from '../data/format';
+import { gpus, moment, numbers, plural, weekday } from '../data/format';
 import { maySubmit } from '../data/rights';
 import { Badge, Line } from '../parts/ui';
 
@@ -22,7 +22,6 @@ export interface Reservation {
 
 const days = 14,
   dayMs = 86_400_000;
-const weekday = new Intl.DateTimeFormat(undefined, { weekday: 'short' });
 
 const Make = () =>
   maySubmit() ? (
@@ -103,7 +102,7 @@ export function Calendar({ list, now }: { list: Reservation[]; now: number }) {
                 height={h}
               />
               <text class={i === 0 ? 'today' : ''} x={left + i * col + col / 2} y="14">
-                {weekday.format(d)}
+                {weekday(d)}
               </text>
               <text class="small" x={left + i * col + col / 2} y="27">
                 {d.getDate()}

@@ -3,7 +3,7 @@
 import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { call, has, problem } from '../data/api';
-import { cents2, plural, usd } from '../data/format';
+import { cents2, isoDay, plural, usd } from '../data/format';
 import { lazy } from '../parts/lazy';
 import { Badge, Card, Empty, Line, Meter } from '../parts/ui';
 import { projectsWhere } from '../data/rights';
@@ -11,7 +11,6 @@ import { ended, jobs, notify, route, summary } from '../data/store';
 import { budgetState, loadBudgets, report, type CostLine, type Report } from '../data/spend';
 
 const BurnDown = lazy(() => import('../time/burn_down').then((m) => m.BurnDown), '');
-const isoDay = (ms: number) => new Date(ms).toISOString().slice(0, 10);
 const dayMs = 86_400_000;
 const spans: [string, string, number, number][] = [
   ['today', 'Today', 0, 0],

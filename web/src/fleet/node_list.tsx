@@ -2,8 +2,10 @@
 import { useSignal } from '@preact/signals';
 import { useEffect, useMemo } from 'preact/hooks';
 import { get, has, type NodeInfo } from '../data/api';
+import { freeOf } from '../data/card';
 import { Calendar, type Reservation } from './calendar';
 import { gib, gpus, plural } from '../data/format';
+import { Fabric } from '../time/fabric';
 import { Gantt } from '../time/gantt';
 import { HeatMap } from '../time/heat_map';
 import { byName } from '../time/names';
@@ -35,13 +37,8 @@ interface Pool {
 }
 
 // Free capacity: a node that is drained or does not answer offers none.
-const freeOf = (n: NodeInfo) =>
-  n.state !== 'ready'
-    ? 0
-    : (readings.get(n.id) ?? []).reduce(
-        (a, c, i) => a + (n.gpus[i]?.unhealthy ? 0 : 1000 - c.milli),
-        0,
-      );
+const freeIn = (n: NodeInfo) =>
+  n.gpus.reduce((sum, card, i) => sum + freeOf(n, card, readings.get(n.id)?.[i]), 0);
 
 const rowsStep = 50; // every row is drawn anew twice a second
 const textOf = (n: NodeInfo) =>
@@ -117,7 +114,7 @@ function NodeTable() {
                     <Badge state={n.state} />
                   </td>
                   <td>{[...kinds].map(([t, c]) => `${c} × ${t}`).join(', ') || 'none'}</td>
-                  <td class="num">{freeOf(n) ? gpus(freeOf(n)) : 0}</td>
+                  <td class="num">{freeIn(n) ? gpus(freeIn(n)) : 0}</td>
                   <td>
                     <Meter part={mean / 100} label={`GPUs busy ${mean.toFixed(0)} %`} />{' '}
                     <span class="num">{busy.length ? `${mean.toFixed(0)} %` : '–'}</span>
@@ -195,6 +192,7 @@ export function NodeList() {
           <Gantt />
           <h2>Load now</h2>
           <HeatMap />
+          <Fabric />
           <h2>When waiting jobs start</h2>
           <QueueForecast />
           <NodeTable />

@@ -2,7 +2,8 @@
 import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { get, post, problem, type NodeInfo } from '../data/api';
-import { gib, moment } from '../data/format';
+import { conditionOf } from '../data/card';
+import { gib, moment, rate } from '../data/format';
 import { may } from '../data/rights';
 import { GpuCharts } from './node_charts';
 import { Gantt } from '../time/gantt';
@@ -144,8 +145,9 @@ export function NodePage({ name }: { name: string }) {
         {node.arch}
         {node.simulated ? ', simulated' : ''} · {node.cpu_milli / 1000} CPUs
         {host ? ` (${(host.cpu_milli / 1000).toFixed(1)} busy)` : ''} · {gib(node.mem_mib)}
-        {host ? ` (${gib(host.mem_mib)} used)` : ''} · Billow {node.version} · joined{' '}
-        {moment(node.joined_at)}
+        {host ? ` (${gib(host.mem_mib)} used)` : ''}
+        {host && host.rx >= 0 ? ` · network ${rate(host.rx + Math.max(0, host.tx))}` : ''} · Billow{' '}
+        {node.version} · joined {moment(node.joined_at)}
       </p>
       {node.reason && <p class="finding">{node.reason}</p>}
       {drains && (
@@ -220,7 +222,9 @@ export function NodePage({ name }: { name: string }) {
               <tbody>
                 {node.gpus.map((g, i) => {
                   const r = readings.get(node.id)?.[i];
-                  const unused = g.unhealthy || node.state !== 'ready' ? 'not in use' : 'free';
+                  const condition = conditionOf(node, g, r);
+                  const unused =
+                    condition === 'free' || condition === 'reserved' ? condition : 'not in use';
                   // A lost GPU reports nothing: its last figures would be zeros.
                   const known = !(g.unhealthy && r && r.mem <= 0 && r.watts <= 0);
                   return (

@@ -33,7 +33,8 @@ const HeatMap = lazy(() => import('../time/heat_map').then((m) => m.HeatMap));
 
 function whoHolds(gpu: Gpu): { text: string; href: string } {
   const holders = [...new Set(gpu.jobs)].map((id) => jobs.get(id)).filter((j): j is Row => !!j);
-  if (!holders.length) return { text: gpu.milli ? 'another project' : 'free', href: '' };
+  const none = gpu.milli ? 'another project' : gpu.reserved ? 'reserved' : 'free';
+  if (!holders.length) return { text: none, href: '' };
   return {
     text: holders.map((j) => `${j.name || j.command} · ${j.user}`).join(', '),
     href: holders.length === 1 ? `#/jobs/${holders[0].label}` : '',
@@ -70,7 +71,7 @@ function Tile({ node, gpu, card }: { node: NodeInfo; gpu: Gpu; card: NodeInfo['g
                 .join(', ')}
         </span>
       </span>
-      <span class="who">{out && who.text === 'free' ? 'not in use' : who.text}</span>
+      <span class="who">{out && !gpu.milli ? 'not in use' : who.text}</span>
       {card.unhealthy && <span class="ill">{card.unhealthy}</span>}
       <Meter
         part={known ? gpu.util / 100 : 0}
@@ -94,9 +95,7 @@ function saidOf(node: NodeInfo, gpu: Gpu): string {
   if (!outOfService(node, gpu)) return who;
   const card = node.gpus[gpu.index];
   const why = card.unhealthy || node.reason;
-  return (
-    conditionOf(node, card, gpu) + (why ? ` (${why})` : '') + (who === 'free' ? '' : `, ${who}`)
-  );
+  return conditionOf(node, card, gpu) + (why ? ` (${why})` : '') + (gpu.milli ? `, ${who}` : '');
 }
 
 // One square per GPU, grouped by node. The elements are created once and then only recoloured.
@@ -184,7 +183,8 @@ function Field() {
           <i data-l="2" />
           <i data-l="3" />
           <i data-l="4" />
-          <i data-l="5" /> busy <i data-l="d" /> drained <i data-l="x" /> sick or lost
+          <i data-l="5" /> busy <i data-l="r" /> reserved <i data-l="d" /> drained <i data-l="x" />{' '}
+          sick or lost
         </p>
       </div>
       <p class="hover" role="status">

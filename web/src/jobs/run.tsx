@@ -1,18 +1,19 @@
 // A form that runs a job. It says what the head would do with it (the price, whether it can start),
 // and how the same is written on the command line, in Python and in a job file. A job that is
 // changed and run again keeps what the form does not show.
-import { useSignal, type Signal } from '@preact/signals';
+import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
+import { freeOf } from '../data/card';
 import { get, has, post, problem, type Job, type Spec } from '../data/api';
 import { gpus as gpuText, usd } from '../data/format';
 import { gpusOf } from './run_command';
 import { asCli, asPython, asToml } from './run_forms';
+import { Presets, shared } from './presets';
 import { alsoKept, options, type Option } from './run_options';
 import { fieldsOf, specOf, type Fields } from './run_spec';
 import { projects, usualProject } from '../data/rights';
-import { remember, remembered } from '../data/memory';
 import { Line } from '../parts/ui';
-import { nodes, nodesTick, notify, readings, route } from '../data/store';
+import { nodes, nodesTick, readings, route } from '../data/store';
 
 interface Rates {
   rates: { gpu_type: string; class: string; nano_usd_per_s: number }[];
@@ -21,9 +22,6 @@ interface Quote {
   rents?: { text: string; usd_per_h: number } | null;
   starts?: { now: boolean; text: string };
 }
-const plainFields = ['command', 'gpus', 'type', 'name', 'cwd', 'hours', 'spot', 'project'];
-// What a link to the form may set.
-const shared = new Set([...plainFields, ...options.map((o) => o.flag)]);
 
 // GPUs that are free now, by type.
 function freeGpus(): Map<string, number> {
@@ -32,10 +30,7 @@ function freeGpus(): Map<string, number> {
     node.gpus.forEach((g, i) =>
       free.set(
         g.type,
-        (free.get(g.type) ?? 0) +
-          (g.unhealthy || node.state !== 'ready'
-            ? 0
-            : (1000 - (readings.get(node.id)?.[i]?.milli ?? 0)) / 1000),
+        (free.get(g.type) ?? 0) + freeOf(node, g, readings.get(node.id)?.[i]) / 1000,
       ),
     );
   return free;
@@ -215,89 +210,6 @@ function Elsewhere({ spec, project }: { spec: Spec; project: string }) {
   );
 }
 
-// The form as an address that others can open: every field that differs from an empty form.
-function linkTo(fields: Fields): string {
-  const given = Object.entries(fields).filter(([k, v]) => v && shared.has(k));
-  return `${location.origin}/#/run?${new URLSearchParams(given).toString()}`;
-}
-
-// Forms that a person keeps in this browser under a name, and a link for others.
-function Presets({ fields }: { fields: Signal<Fields> }) {
-  const presets = useSignal(remembered<Record<string, Fields>>('presets', {}));
-  const chosenName = useSignal('');
-  const keep = (next: Record<string, Fields>) => {
-    presets.value = next;
-    remember('presets', next);
-  };
-  const names = Object.keys(presets.value);
-  return (
-    <div class="inline presets">
-      {names.length > 0 && (
-        <label>
-          Preset{' '}
-          <select
-            value={chosenName.value}
-            onChange={(e) => {
-              chosenName.value = e.currentTarget.value;
-              const chosen = presets.value[chosenName.value];
-              if (chosen) fields.value = { ...chosen };
-            }}
-          >
-            <option value="">choose…</option>
-            {names.map((n) => (
-              <option>{n}</option>
-            ))}
-          </select>
-        </label>
-      )}
-      <button
-        type="button"
-        class="link"
-        disabled={!fields.value.command}
-        onClick={() => {
-          const name = fields.value.name || (fields.value.command ?? '').slice(0, 30);
-          keep({ ...presets.value, [name]: fields.value });
-          chosenName.value = name;
-          notify(`The preset ${name} is kept in this browser`);
-        }}
-      >
-        Keep as a preset
-      </button>
-      {presets.value[chosenName.value] && (
-        <button
-          type="button"
-          class="link"
-          onClick={() => {
-            const name = chosenName.value;
-            const { [name]: gone, ...others } = presets.value;
-            keep(others);
-            chosenName.value = '';
-            notify(`The preset ${name} was removed`, undefined, {
-              label: 'Undo',
-              ms: 8000,
-              run: () => keep({ ...presets.value, [name]: gone }),
-            });
-          }}
-        >
-          Remove the preset
-        </button>
-      )}
-      <button
-        type="button"
-        class="link"
-        disabled={!fields.value.command}
-        onClick={() => {
-          void navigator.clipboard?.writeText(linkTo(fields.value)).then(() => {
-            notify('The link to this form was copied; whoever opens it sees it filled in');
-          });
-        }}
-      >
-        Copy a link to this form
-      </button>
-    </div>
-  );
-}
-
 export function RunForm() {
   const given = new URLSearchParams(route.value.split('?')[1] ?? '');
   const from = given.get('from') ?? '';
@@ -444,7 +356,7 @@ export function RunForm() {
           {error.value}
         </p>
       )}
-      <Presets fields={fields} />
+      <Presets fields={fields} spec={spec} wrong={errors.length > 0} project={project} />
       <Elsewhere spec={spec} project={of.value ? '' : cliProject} />
     </section>
   );

@@ -3,12 +3,11 @@
 import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { get, type Job, type Row } from '../data/api';
-import { cents2, lasting, plural, usd } from '../data/format';
+import { cents2, isoDay, lasting, plural, usd } from '../data/format';
 import { Badge, Card, Empty, Line } from '../parts/ui';
 import { clock, ended, isIdle, jobs, jobsTick, ranMs, route, rowOf, summary } from '../data/store';
 import { type CostLine } from '../data/spend';
 
-const isoDay = (ms: number) => new Date(ms).toISOString().slice(0, 10);
 const dayMs = 86_400_000;
 const spans: [string, string, number, number][] = [
   ['today', 'Today', 0, 0],

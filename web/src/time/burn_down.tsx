@@ -4,7 +4,7 @@ import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { get, has } from '../data/api';
 import { Chart } from '../parts/chart';
-import { day, moment, usd } from '../data/format';
+import { day, isoDay, moment, usd } from '../data/format';
 import { budgetState, report } from '../data/spend';
 import { burnDown, coneText, type Cone } from './forecast';
 
@@ -20,7 +20,6 @@ interface View {
   cone: Cone;
 }
 const dayMs = 86_400_000;
-const isoDay = (ms: number) => new Date(ms).toISOString().slice(0, 10);
 const shownMax = 8;
 const aheadDays = 16; // of a budget without a period
 

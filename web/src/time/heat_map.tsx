@@ -25,7 +25,7 @@ const measures: [Measure, string][] = [
   ['power', 'Power'],
   ['temperature', 'Temperature'],
 ];
-const levels = ['f', '0', '1', '2', '3', '4', '5', 'x', 'd', 'u'] as const;
+const levels = ['f', '0', '1', '2', '3', '4', '5', 'x', 'r', 'd', 'u'] as const;
 type Level = (typeof levels)[number];
 const rackOf = (labels: Record<string, string>) => labels.rack ?? labels.switch ?? '';
 const powerMax = 700;
@@ -37,7 +37,7 @@ export function levelOf(nodeId: number, index: number, measure: Measure): Level 
   const card = node?.gpus[index];
   if (!node || !gpu || !card) return 'u';
   const shade = shadeOf(conditionOf(node, card, gpu), gpu.util) as Level;
-  if (measure === 'load' || shade === 'x' || shade === 'd') return shade;
+  if (measure === 'load' || shade === 'x' || shade === 'd' || shade === 'r') return shade;
   const share =
     measure === 'memory'
       ? gpu.mem / card.mem_mib
@@ -122,7 +122,8 @@ export function HeatMap({ height = 520 }: { height?: number }) {
           <i data-l="2" />
           <i data-l="3" />
           <i data-l="4" />
-          <i data-l="5" /> busy <i class="swatch drained" /> drained <i data-l="x" /> sick or lost
+          <i data-l="5" /> busy <i data-l="r" /> reserved <i class="swatch drained" /> drained{' '}
+          <i data-l="x" /> sick or lost
         </p>
       </div>
       <p class="hover" role="status">
@@ -163,7 +164,7 @@ function Said({ at }: { at: Cell }) {
   const card = node?.gpus[at.index];
   if (!gpu || !node || !card) return null;
   const holders = [...new Set(gpu.jobs)].map((id) => jobs.get(id)?.name || `job ${id}`);
-  const free = node.state === 'ready' ? 'free' : node.state;
+  const condition = conditionOf(node, card, gpu);
   return (
     <>
       <b>
@@ -171,7 +172,7 @@ function Said({ at }: { at: Cell }) {
       </b>{' '}
       {card.unhealthy
         ? `out of service: ${card.unhealthy}`
-        : holders.join(', ') || (gpu.milli ? 'another project' : free)}
+        : holders.join(', ') || (gpu.milli ? 'another project' : condition)}
       {!card.unhealthy &&
         ` · ${gpu.util >= 0 ? `${gpu.util} %` : 'load unknown'} · ${gib(gpu.mem)} · ` +
           `${gpu.watts >= 0 ? `${gpu.watts} W` : '–'}`}
