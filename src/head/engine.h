@@ -49,6 +49,9 @@ class Engine {
   void on_durable(Seq durable);
 
   const Telemetry& telemetry() const { return telemetry_; }
+  // Wall time as it is recorded: it never goes back and never stands still. After the clock is set
+  // back, it advances at half speed until the clock has caught up, so that back-offs still end.
+  WallTime now();
   // Now, by the clock of bills (ADR 10): it advances with steady time, whatever happens to the wall
   // clock. Across a restart it advances by the wall time since the newest record.
   WallTime billed();
@@ -72,9 +75,6 @@ class Engine {
   void tell_watchers(const std::vector<Event>& events, const std::vector<Concerned>& concerned);
   void catch_up();
   void plan();
-  // Wall time as it is recorded: it never goes back and never stands still. After the clock is set
-  // back, it advances at half speed until the clock has caught up, so that back-offs still end.
-  WallTime now();
   void remember_finished(JobId id, std::string stored);
   struct Watchers;
 

@@ -11,6 +11,10 @@
 namespace billow::head {
 namespace {
 
+// A machine that was listed before has ended if so many lists lack it for so long.
+constexpr int missed_lists = 3;
+constexpr Duration missed_for = seconds(20);
+
 std::set<std::string> names_in(const std::vector<MachineSighting>& listed) {
   std::set<std::string> out;
   for (const MachineSighting& machine : listed)
@@ -147,7 +151,7 @@ void Pools::add_ended(PoolId id,
     const auto agreed = r.let_go.find(name);
     if (machine.pool == id && machine.state == MachineState::releasing &&
         agreed != r.let_go.end() && agreed->second < asked && !there.contains(name) &&
-        !r.last_listed.contains(name))
+        r.lacking.contains(name))
       ended.push_back(name);
   }
   for (const std::string& name : ended) {
@@ -228,23 +232,44 @@ void Pools::attach_caches(PoolId id, Running& r, const std::vector<MachineSighti
     r.attaching = false;
 }
 
-// Where a cloud's list may lag, a machine that was listed before is gone only if two looks in a row
-// lack it.
-std::vector<MachineSighting> Pools::confirmed(Running& r,
-                                              const Pool& settings,
-                                              std::vector<MachineSighting> listed) {
-  if (!rents(settings))
-    return listed;
-  std::map<std::string, MachineSighting> now;
-  for (const MachineSighting& machine : listed)
-    now[machine.name] = machine;
-  for (const auto& [name, before] : r.last_listed)
-    if (!now.contains(name))
-      listed.push_back(before);
-  if (listed.size() > now.size())
-    r.next_look = std::min(r.next_look, clock_.steady() + seconds(1));
-  r.last_listed = std::move(now);
-  return listed;
+// Adds the machines that this list lacks and that may exist all the same, as they were seen last. A
+// list may be late or wrong, so a machine that was listed before is missed only after a while and
+// several lists; one that was never listed may appear as long after its last order as a list may
+// lag. Steady time decides: a wall clock that is set forward makes no machine older.
+void Pools::add_undecided(PoolId id, Running& r, std::vector<MachineSighting>& listed) {
+  const auto settings = engine_().state().pools.find(id);
+  if (settings == engine_().state().pools.end() || !rents(settings->second))
+    return;
+  const SteadyTime now = clock_.steady();
+  const std::set<std::string> there = names_in(listed);
+  std::erase_if(r.lacking, [&](const auto& entry) { return there.contains(entry.first); });
+  for (const auto& [name, machine] : engine_().state().machines) {
+    if (machine.pool != id || there.contains(name))
+      continue;
+    Lacking& lacking = r.lacking.try_emplace(name, Lacking{now}).first->second;
+    ++lacking.lists;
+    const bool missed = lacking.lists >= missed_lists && now - lacking.since >= missed_for;
+    if (machine.external.empty() ? !may_exist(r, machine) : missed)
+      continue;
+    listed.emplace_back();
+    listed.back().name = name;
+    listed.back().external = machine.external;
+    listed.back().note = machine.note;
+    listed.back().ends_at = machine.ends_at;
+    r.next_look = std::min(r.next_look, now + seconds(1));
+  }
+}
+
+// Whether an order of the machine may still bring it.
+bool Pools::may_exist(const Running& r, const Machine& machine) const {
+  if (r.in_flight.contains(machine.name))
+    return true;
+  const Pool& pool = engine_().state().pools.at(machine.pool);
+  const Duration lag = pool.capabilities.value_or(PoolCapabilities{}).list_lag;
+  const SteadyTime now = clock_.steady();
+  const auto attempted = r.attempted.find(machine.name);
+  return (attempted != r.attempted.end() && now - attempted->second < lag) ||
+         (inherited_.contains(machine.name) && now - began_ < lag);
 }
 
 }  // namespace billow::head

@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <thread>
 
 #include "base/crypto.h"
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "net/workers.h"
 #include "pool/kinds.h"
 #include "pool/node_facts.h"
 
@@ -21,9 +21,18 @@ constexpr std::int64_t plan_share = 10;     // planning may take at most one par
 constexpr Duration look_soon = seconds(1);  // while something is on its way
 constexpr Duration look_seldom = seconds(10);
 constexpr Duration look_after_order = milliseconds(300);
-constexpr std::size_t asked_at_once = 8;
 constexpr Duration ask_again = seconds(30);  // a machine that was asked for and is in no list
-constexpr Duration loud_after = minutes(1);  // a machine that cannot be ended
+
+class ThreadLane final : public Pools::Lane {
+ public:
+  explicit ThreadLane(net::Loop& loop) : worker_(loop, {.threads = 1, .queue_max = 4}) {}
+  Status submit(std::function<std::function<void()>()> work) override {
+    return worker_.submit(std::move(work));
+  }
+
+ private:
+  net::Workers worker_;
+};
 
 // "fast-7", or "fast-7.0" of a machine of several nodes.
 bool is_node_of(const std::string& node, const std::string& machine) {
@@ -42,11 +51,7 @@ struct Pools::Orders {
   std::string error;
   std::vector<std::string> made;
   std::vector<OrderFailed> refused;
-};
-
-struct Pools::Releases {
-  std::vector<MachineSighting> machines;
-  std::vector<Status> results;
+  std::set<std::string> again;  // asked for before, by an order of which the answer was lost
 };
 
 Pools::Pools(net::Loop& loop, const Clock& clock, std::function<Engine&()> engine, Options options)
@@ -54,7 +59,7 @@ Pools::Pools(net::Loop& loop, const Clock& clock, std::function<Engine&()> engin
       clock_(clock),
       engine_(std::move(engine)),
       options_(std::move(options)),
-      began_(clock.wall()) {}
+      began_(clock.steady()) {}
 
 Pools::~Pools() {
   ending_ = true;
@@ -65,6 +70,9 @@ Pools::~Pools() {
 
 void Pools::look() {
   Engine& engine = engine_();
+  if (!std::exchange(looked_, true))
+    for (const auto& [name, machine] : engine.state().machines)
+      inherited_.insert(name);
   if (engine.state().pools.empty() && running_.empty())
     return;
   const SteadyTime now = clock_.steady();
@@ -139,21 +147,20 @@ Pools::Running* Pools::running(PoolId id, const Pool& settings) {
   if (!credential)
     return failed(credential.error());
   engine.credential = std::move(*credential);
-  auto made = pool::make_pool(settings, engine);
+  auto made = options_.make ? options_.make(settings, engine) : pool::make_pool(settings, engine);
   if (!made)
     return failed(made.error());
   slot = std::make_unique<Running>();
   slot->pool = std::move(*made);
   for (auto* lane : {&slot->lists, &slot->orders, &slot->releases})
-    *lane =
-        std::make_unique<net::Workers>(loop_, net::Workers::Options{.threads = 1, .queue_max = 4});
+    *lane = options_.lane ? options_.lane() : std::make_unique<ThreadLane>(loop_);
   return slot.get();
 }
 
 // Whether a node of the machine answers, or may still do so: a head that has just started has not
 // heard from all nodes yet.
 bool Pools::may_answer(const Node& node, PoolId pool, const std::string& machine) const {
-  const bool just_started = clock_.wall() - began_ < limits::agent_unreachable_after;
+  const bool just_started = clock_.steady() - began_ < limits::agent_unreachable_after;
   return node.pool == pool && (node.reachable || just_started) &&
          is_node_of(node.offer.name, machine);
 }
@@ -196,7 +203,7 @@ Pools::Demand Pools::demand_of(PoolId id, const Pool& settings, const Running& r
         continue;
       // A machine that may have been made by an earlier life of this head, or by an order without
       // an answer, is ordered again only after a list without it.
-      const bool fresh = machine.wanted_at >= began_ && !r.tried.contains(name);
+      const bool fresh = !inherited_.contains(name) && !r.tried.contains(name);
       if (!fresh && !r.absent.contains(name)) {
         demand.needs_list = true;
         continue;
@@ -242,10 +249,11 @@ void Pools::begin(PoolId id, const Pool& settings) {
   orders->wanted = std::move(demand.wanted);
   // Few at once: refusals are told before the rest is asked, and a provider's limits on requests
   // make a hundred orders last a minute.
-  if (orders->wanted.size() > asked_at_once)
-    orders->wanted.erase(orders->wanted.begin() + asked_at_once, orders->wanted.end());
+  if (orders->wanted.size() > ask_at_once_max)
+    orders->wanted.erase(orders->wanted.begin() + ask_at_once_max, orders->wanted.end());
   for (const pool::Order& order : orders->wanted) {
-    r.tried.insert(order.machine.name);
+    if (!r.tried.insert(order.machine.name).second || inherited_.contains(order.machine.name))
+      orders->again.insert(order.machine.name);
     r.absent.erase(order.machine.name);
     r.in_flight.insert(order.machine.name);
   }
@@ -300,23 +308,6 @@ std::string Pools::join_secret(const Machine& machine) {
   return secret;
 }
 
-namespace {
-
-// Several at a time: an engine's tool spends most of its time waiting.
-template <class Do>
-void in_parallel(std::size_t count, const std::atomic<bool>& ending, Do one) {
-  for (std::size_t from = 0; from < count && !ending; from += asked_at_once) {
-    std::vector<std::thread> threads;
-    for (std::size_t i = from + 1; i < std::min(count, from + asked_at_once); ++i)
-      threads.emplace_back([&, i] { one(i); });
-    one(from);
-    for (std::thread& thread : threads)
-      thread.join();
-  }
-}
-
-}  // namespace
-
 void Pools::create(PoolId id, const std::shared_ptr<Orders>& orders) {
   const auto found = running_.find(id);
   if (found == running_.end())
@@ -325,8 +316,7 @@ void Pools::create(PoolId id, const std::shared_ptr<Orders>& orders) {
   const Status queued =
       found->second->orders->submit([this, id, engine, orders]() -> std::function<void()> {
         std::vector<pool::Ordered> made(orders->wanted.size());
-        in_parallel(made.size(), ending_,
-                    [&](std::size_t i) { made[i] = engine->want(orders->wanted[i]); });
+        in_parallel(made.size(), [&](std::size_t i) { made[i] = engine->want(orders->wanted[i]); });
         for (std::size_t i = 0; i < made.size(); ++i) {
           const std::string& name = orders->wanted[i].machine.name;
           if (made[i])
@@ -381,7 +371,7 @@ void Pools::created(PoolId id, const Orders& orders) {
 
 void Pools::list(PoolId id, Running& r) {
   r.listing = true;
-  const Status queued = r.lists->submit([this, id, engine = r.pool.get(), began = clock_.wall(),
+  const Status queued = r.lists->submit([this, id, engine = r.pool.get(), began = engine_().now(),
                                          steady = clock_.steady()]() -> std::function<void()> {
     return [this, id, began, steady, listed = engine->nodes()] {
       this->listed(id, listed, began, steady);
@@ -410,92 +400,22 @@ void Pools::listed(PoolId id,
   for (MachineSighting& machine : seen) {
     there.insert(machine.name);
     if (const auto failing = r.failing.find(machine.name);
-        failing != r.failing.end() && clock_.steady() - failing->second.since >= loud_after)
+        failing != r.failing.end() &&
+        clock_.steady() - failing->second.since >= cannot_end_loud_after)
       machine.note = "cannot be ended: " + failing->second.error;
   }
   add_ended(id, r, steady, seen);
+  add_undecided(id, r, seen);
   for (const auto& [name, machine] : engine_().state().machines) {
     const auto tried = r.attempted.find(name);
     const bool older = tried != r.attempted.end() && tried->second >= steady;
     if (machine.pool == id && !there.contains(name) && !r.in_flight.contains(name) && !older)
       r.absent.insert(name);
   }
-  engine_().execute(PoolSeen{id, confirmed(r, settings->second, std::move(seen)), began},
-                    {"head", ""}, {});
+  engine_().execute(PoolSeen{id, std::move(seen), began}, {"head", ""}, {});
   release(id, r, *found);
   attach_caches(id, r, *found);
   forget_ended(r);
-}
-
-// Ends what was released, what the provider could not keep, and what was never ordered. The state
-// is newer than the list, and machines are in the state before they are ordered, so whatever is
-// listed and not in the state is a stray.
-void Pools::release(PoolId id, Running& r, const std::vector<MachineSighting>& listed) {
-  if (r.releasing)
-    return;
-  const std::map<std::string, Machine>& machines = engine_().state().machines;
-  std::set<std::string> known;
-  for (const auto& [name, machine] : machines)
-    known.insert(name);
-  auto releases = std::make_shared<Releases>();
-  releases->machines = pool::strays_in(listed, known);
-  for (const MachineSighting& stray : releases->machines)
-    log_warn("pool {}: {} was never ordered and is being ended", name_of(id), stray.name);
-  for (const MachineSighting& machine : listed) {
-    const auto of = machines.find(machine.name);
-    const bool unwanted = of != machines.end() &&
-                          (of->second.state == MachineState::releasing || machine.failed) &&
-                          !still_busy(id, machine.name);
-    if (unwanted && !machine.ended)
-      releases->machines.push_back(machine);
-  }
-  std::ranges::move(unlisted(id, r, listed), std::back_inserter(releases->machines));
-  for (const MachineSighting& machine : releases->machines)
-    r.given_back.insert(machine.name);
-  if (releases->machines.empty())
-    return;
-  r.releasing = true;
-  const Status queued =
-      r.releases->submit([this, id, engine = r.pool.get(), releases]() -> std::function<void()> {
-        releases->results.resize(releases->machines.size());
-        in_parallel(releases->machines.size(), ending_, [&](std::size_t i) {
-          releases->results[i] = engine->release(releases->machines[i]);
-        });
-        return [this, id, releases] {
-          released(id, *releases);
-        };
-      });
-  if (!queued)
-    r.releasing = false;
-}
-
-// A machine that cannot be ended is billed: that is said every minute, from the first one on.
-void Pools::released(PoolId id, const Releases& releases) {
-  const auto running = running_.find(id);
-  if (running == running_.end())
-    return;
-  Running& r = *running->second;
-  r.releasing = false;
-  const SteadyTime now = clock_.steady();
-  std::string error;
-  for (std::size_t i = 0; i < releases.machines.size(); ++i) {
-    const MachineSighting& machine = releases.machines[i];
-    if (releases.results[i]) {
-      r.failing.erase(machine.name);
-      r.let_go.try_emplace(machine.name, now);
-      continue;
-    }
-    error = releases.results[i].error().message;
-    Failing& failing = r.failing.try_emplace(machine.name, Failing{now, now, error}).first->second;
-    failing.error = error;
-    if (now - failing.said >= loud_after) {
-      failing.said = now;
-      log_error("pool {}: {} ({}) cannot be ended for {} and is billed: {}; end it at the provider",
-                name_of(id), machine.name, machine.external, format_duration(now - failing.since),
-                error);
-    }
-  }
-  note_error(name_of(id), r.release_error, error);
 }
 
 std::string Pools::name_of(PoolId id) const {
@@ -507,8 +427,9 @@ void Pools::forget_ended(Running& r) {
   const auto ended = [&](const std::string& machine) {
     return !engine_().state().machines.contains(machine);
   };
-  for (std::set<std::string>* names : {&r.given_back, &r.tried, &r.absent})
+  for (std::set<std::string>* names : {&r.given_back, &r.tried, &r.absent, &inherited_})
     std::erase_if(*names, ended);
+  std::erase_if(r.lacking, [&](const auto& entry) { return ended(entry.first); });
   for (auto* times : {&r.asked, &r.attempted, &r.let_go})
     std::erase_if(*times, [&](const auto& entry) { return ended(entry.first); });
   std::erase_if(secrets_, [&](const auto& entry) { return ended(entry.first); });
@@ -523,7 +444,12 @@ void Pools::report_refusals(const std::string& pool, const Orders& orders) {
     else
       log_warn("pool {}: {} refused ({}): {}", pool, refused.machine, enum_name(refused.kind),
                refused.reason);
-    engine_().execute(refused, {"head", ""}, {});
+    // The earlier order may have brought the machine: it is released, and remains in the books
+    // until lists show that it does not exist.
+    if (orders.again.contains(refused.machine))
+      engine_().execute(ReleaseMachine{refused.machine, refused.reason}, {"head", ""}, {});
+    else
+      engine_().execute(refused, {"head", ""}, {});
   }
   if (!orders.refused.empty())
     look_again_soon();

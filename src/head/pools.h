@@ -13,7 +13,6 @@
 
 #include "head/engine.h"
 #include "net/loop.h"
-#include "net/workers.h"
 #include "pool/node_facts.h"
 #include "pool/pool.h"
 #include "pool/program.h"
@@ -22,6 +21,12 @@ namespace billow::head {
 
 class Pools {
  public:
+  // Requests of one kind to one provider, one after the other.
+  struct Lane {
+    virtual ~Lane() = default;  // what has not been delivered is dropped
+    // `work` may block; what it returns runs on the loop.
+    virtual Status submit(std::function<std::function<void()>()> work) = 0;
+  };
   struct Options {
     pool::Options engine;
     std::function<std::string()> head_url;     // for pools that name none
@@ -31,6 +36,10 @@ class Pools {
     std::string program_dir;                   // where this program and its companions are
     std::function<Result<std::string>(const Pool&)> credential;  // the pool's API key, in clear
     std::function<bool(NodeId)> needed;  // something is still to be fetched from the node
+    // Speaks to a pool's provider; empty: as its kind says.
+    std::function<Result<std::unique_ptr<pool::Pool>>(const Pool&, const pool::Options&)> make = {};
+    // Carries out one kind of request to a provider; empty: on a thread of its own.
+    std::function<std::unique_ptr<Lane>()> lane = {};
   };
   using Answer = std::function<void(Result<Json>)>;
   Pools(net::Loop& loop, const Clock& clock, std::function<Engine&()> engine, Options options);
@@ -55,14 +64,21 @@ class Pools {
   std::shared_ptr<const pool::Program> program();
 
  private:
+  static constexpr std::size_t ask_at_once_max = 8;
+  // A machine that cannot be ended is reported from then on, as often.
+  static constexpr Duration cannot_end_loud_after = minutes(1);
   pool::NodeFacts facts_of(const std::string& node);  // nothing: no pool knows it
+  struct Lacking {
+    SteadyTime since;
+    int lists = 0;
+  };
   struct Failing {
     SteadyTime since, said;
     std::string error;
   };
   struct Running {
     std::unique_ptr<pool::Pool> pool;
-    std::unique_ptr<net::Workers> lists, orders, releases;
+    std::unique_ptr<Lane> lists, orders, releases;
     bool listing = false, ordering = false, releasing = false, attaching = false;
     bool busy() const { return listing || ordering || releasing || attaching; }
     SteadyTime next_look, next_order;
@@ -76,10 +92,11 @@ class Pools {
     std::map<std::string, SteadyTime> attempted;  // when the last order of a machine was answered
     std::set<std::string> absent;              // not in a list that was made after the last attempt
     std::map<std::string, Failing> failing;    // cannot be ended
+    std::map<std::string, SteadyTime> strays;  // by external name: when they were listed first
     SteadyTime unlisted_since, unlisted_said;  // while the provider does not list its machines
     std::string list_error, order_error, release_error, attach_error;
     SteadyTime next_offers;
-    std::map<std::string, MachineSighting> last_listed;
+    std::map<std::string, Lacking> lacking;  // machines that the newest lists lack
   };
   struct Orders;
   struct Releases;
@@ -115,17 +132,19 @@ class Pools {
                                         const std::vector<MachineSighting>& listed) const;
   void attach_caches(PoolId id, Running& running, const std::vector<MachineSighting>& listed);
   void release(PoolId id, Running& running, const std::vector<MachineSighting>& listed);
+  void end_machines(PoolId id, const std::shared_ptr<Releases>& releases);
+  std::vector<MachineSighting> strays(Running& running, std::vector<MachineSighting> found) const;
   void released(PoolId id, const Releases& releases);
   void forget_ended(Running& running);
   std::string name_of(PoolId id) const;
   static void note_error(const std::string& pool, std::string& last, const std::string& error);
   void report_refusals(const std::string& pool, const Orders& orders);
   void refresh_offers(PoolId id, Running& running);
-  std::vector<MachineSighting> confirmed(Running& running,
-                                         const Pool& settings,
-                                         std::vector<MachineSighting> listed);
+  void add_undecided(PoolId id, Running& running, std::vector<MachineSighting>& listed);
+  bool may_exist(const Running& running, const Machine& machine) const;
   std::string join_secret(const Machine& machine);
   void look_again_soon();
+  void in_parallel(std::size_t count, const std::function<void(std::size_t)>& one) const;
 
   net::Loop& loop_;
   const Clock& clock_;
@@ -135,7 +154,9 @@ class Pools {
   std::map<PoolId, std::unique_ptr<Running>> running_;
   SteadyTime planned_at_;
   Duration plan_took_;
-  WallTime began_;  // an earlier head may have carried out orders from before this
+  SteadyTime began_;
+  bool looked_ = false;
+  std::set<std::string> inherited_;  // machines that an earlier head may have ordered
   net::Timer nudge_;
   bool nudged_ = false;
   std::shared_ptr<const pool::Program> program_;

@@ -71,6 +71,8 @@ void Audit::check_heard(const Task& task) const {
 
 void Audit::take(const Event& event) {
   world_.endpoints->saw(event);
+  if (const auto* e = get_if<MachineGone>(&event.body); e && e->bill)
+    machine_bills_ += e->bill->amount;
   follow_nodes(event);
   if (const auto* e = get_if<JobsSubmitted>(&event.body))
     submitted(*e);
@@ -140,7 +142,7 @@ void Audit::take(const Event& event) {
     JobStory& job = jobs_.at(e->job);
     job.stopping = e->cause;
     world_.trace("journal: job {} is stopping ({})", e->job.value, enum_name(e->cause));
-    if (e->cause == StopCause::preempted && !job.spec->spot)
+    if (e->cause == StopCause::preempted && !job.spec->spot && !on_rented(job))
       broken(fmt::format("job {} was preempted and is not spot", e->job.value));
   }
 }
@@ -200,6 +202,7 @@ void Audit::placed(const JobPlaced& e, WallTime billed, WallTime at) {
     if (task.lease_from != billed)
       broken(fmt::format("the lease of task {} does not begin when it was placed", task.id.value));
     job.tasks.push_back(task.id);
+    job.all_tasks.push_back(task.id);
     world_.trace("journal: job {} attempt {}: task {} on {}", e.job.value, job.attempts,
                  task.id.value, node_names_[task.node]);
     check_shared(job, task, at);
@@ -261,6 +264,8 @@ void Audit::task_ended(const TaskEnded& e, WallTime at) {
   };
   story.given_up = e.exit.kind == ExitKind::stopped && !heard_.contains(story.task.node) &&
                    jobs_.at(story.task.job).stopping == StopCause::request;
+  if (story.given_up)
+    given_up_.insert(e.task);
   if (p && p->alive && !story.given_up)
     wrong("its process lives");
   switch (e.exit.kind) {
@@ -445,8 +450,9 @@ void Audit::process_started(const std::shared_ptr<Process>& process) {
       process->secrets != asked)
     broken(fmt::format("task {} runs with {} of the {} secrets it asked for", process->task.value,
                        process->secrets, asked));
-  for (const auto& [id, other] : tasks_) {
-    if (id == process->task || !other.process || other.task.job != process->job)
+  for (const TaskId id : jobs_.at(process->job).all_tasks) {
+    const TaskStory& other = tasks_.at(id);
+    if (id == process->task || !other.process)
       continue;
     const bool same_rank =
         other.task.attempt == process->attempt && other.task.rank == process->rank;
@@ -576,6 +582,7 @@ void Audit::finish(const control::State& state) {
     if (secrets_[key.second].values.back() != secret.sealed)
       broken(fmt::format("secret {} is not what the journal says", key.second));
   check_leases_apart();
+  check_rented(state);
 }
 
 }  // namespace billow::sim

@@ -40,10 +40,12 @@ class Audit {
 
   // Includes tasks given up on unreachable nodes, which end when the node returns.
   bool all_ended() const {
-    return open_ == 0 && std::none_of(tasks_.begin(), tasks_.end(), [](const auto& task) {
-             return task.second.given_up && task.second.process && task.second.process->alive;
+    return open_ == 0 && std::none_of(given_up_.begin(), given_up_.end(), [&](TaskId id) {
+             const TaskStory& task = tasks_.at(id);
+             return task.given_up && task.process && task.process->alive;
            });
   }
+  NanoUsd machine_bills() const { return machine_bills_; }
   std::optional<JobState> end_of(JobId job) const;
 
  private:
@@ -57,6 +59,7 @@ class Audit {
     bool left_reservation = false;  // a client asked for it to continue without
     bool rerun_excused = false;     // the last attempt ended in a way that allows another
     std::vector<TaskId> tasks;      // of the attempt
+    std::vector<TaskId> all_tasks;
   };
   struct TaskStory {
     Task task;
@@ -95,6 +98,8 @@ class Audit {
   void close_lease(TaskStory& story, WallTime to, NanoUsd cost, WallTime at);
   void check_leases_apart() const;
   bool any_began(const JobStory& job) const;
+  bool on_rented(const JobStory& job) const;
+  void check_rented(const control::State& state) const;
   const TaskEnded* decisive(const JobStory& job) const;
   bool served_to_the_end(const JobStory& job) const;
   void leave_running(JobStory& job);
@@ -105,6 +110,8 @@ class Audit {
   std::map<JobId, JobStory> jobs_;
   std::map<JobId, ArrayStory> arrays_;
   std::map<TaskId, TaskStory> tasks_;
+  std::set<TaskId> given_up_;    // tasks that ever were
+  NanoUsd machine_bills_;        // of machines that have ended
   std::set<TaskId> restarting_;  // members of groups that somebody asked to restart
   std::map<NodeId, std::string> node_names_;
   std::set<NodeId> heard_;  // nodes that have connected to this head and are reachable
@@ -127,6 +134,7 @@ class Clients {
   void every_second();
   // The quiet part begins: hanging jobs are stopped, drains lifted, lost nodes removed.
   void settle_down();
+  void wish(std::size_t jobs);  // so many more
   bool all_done() const;
   void stop_infeasible();
 
@@ -144,11 +152,13 @@ class Clients {
   void share_nothing(std::vector<Command>& commands);
   Command set_secret(const std::string& name);
   bool wants_stop(JobId job) const;
+  JobId some_job() const;
 
   World& world_;
   std::vector<Wish> wishes_;
   std::vector<JobId> known_;
-  std::size_t next_ = 0;  // wish to submit
+  std::size_t next_ = 0;          // wish to submit
+  mutable std::size_t open_ = 0;  // all wishes before it are done
   Epoch watched_epoch_ = 0;
   std::vector<std::unique_ptr<net::Subscription>> watches_;
   std::int64_t quiet_since_ns_ = 0;

@@ -1,5 +1,6 @@
 // Members of gangs and groups that are replaced while the others continue.
 #include "audit.h"
+#include "provider.h"
 
 #include <fmt/format.h>
 
@@ -51,6 +52,24 @@ bool Audit::served_to_the_end(const JobStory& job) const {
       return false;
   }
   return true;
+}
+
+// Its machine may be given back under it.
+bool Audit::on_rented(const JobStory& job) const {
+  return world_.provider && std::any_of(job.tasks.begin(), job.tasks.end(), [&](TaskId id) {
+           return node_names_.at(tasks_.at(id).task.node).starts_with("cloud-");
+         });
+}
+
+// Every rented machine has ended, and costs what its provider bills.
+void Audit::check_rented(const control::State& state) const {
+  if (!world_.provider)
+    return;
+  if (!state.machines.empty() || world_.provider->running() > 0)
+    broken("a machine is left");
+  if (machine_bills_ != world_.provider->meter())
+    broken(fmt::format("the machines are booked at {} nano-dollars, the provider's meter has {}",
+                       machine_bills_.value, world_.provider->meter().value));
 }
 
 }  // namespace billow::sim

@@ -89,7 +89,7 @@ void Audit::rerated(const TaskRerated& e, WallTime billed) {
         fmt::format("task {} gets another price at another moment than the end of its reservation",
                     e.task.value));
   const bool right =
-      own_prices_ ||
+      own_prices_ || world_.provider ||
       e.rate == (story.task.gpus.empty() ? Rate{} : prices().rate("H100", PriceClass::on_demand));
   if (e.price_class != PriceClass::on_demand || !right)
     broken(

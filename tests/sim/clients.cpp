@@ -13,6 +13,17 @@ Clients::Clients(World& world) : world_(world) {
     wishes_.emplace_back();
 }
 
+void Clients::wish(std::size_t jobs) {
+  wishes_.resize(wishes_.size() + jobs);
+}
+
+// One of those that people still think of.
+JobId Clients::some_job() const {
+  const std::size_t among =
+      world_.is_long() ? std::min<std::size_t>(known_.size(), 16) : known_.size();
+  return known_[known_.size() - among + world_.rng.below(among)];
+}
+
 // The argv is read by SimNode::start_task.
 SubmitJob Clients::draw_job(std::size_t index) {
   Rng& rng = world_.rng;
@@ -72,7 +83,7 @@ SubmitJob Clients::draw_job(std::size_t index) {
     spec.time_limit = milliseconds(rng.between(500, 30'000));
   if (!known_.empty() && rng.chance(0.25)) {
     const auto kinds = {AfterKind::ok, AfterKind::any, AfterKind::failed};
-    spec.after.push_back({known_[rng.below(known_.size())], *(kinds.begin() + rng.below(3))});
+    spec.after.push_back({some_job(), *(kinds.begin() + rng.below(3))});
   }
   if (world_.with_secrets() && rng.chance(0.25)) {
     const std::string name = secret_names[rng.below(std::size(secret_names))];
@@ -207,22 +218,21 @@ void Clients::every_second() {
   Rng& rng = world_.rng;
   while (next_ < wishes_.size() && (world_.calm || rng.chance(0.35))) {
     wishes_[next_].command = draw_job(next_);
+    ++world_.counts.jobs;
     submit(next_++);
   }
   std::vector<Command> commands;
   const control::State& state = head->engine->state();
   if (!world_.calm) {
     if (!known_.empty() && rng.chance(0.04))
-      commands.push_back(StopJob{known_[rng.below(known_.size())], "", rng.chance(0.3)});
+      commands.push_back(StopJob{some_job(), "", rng.chance(0.3)});
     if (!known_.empty() && rng.chance(0.12))
-      commands.push_back(
-          SuspendJob{.job = known_[rng.below(known_.size())],
-                     .mode = rng.chance(0.5) ? SuspendMode::warm : SuspendMode::cold});
+      commands.push_back(SuspendJob{
+          .job = some_job(), .mode = rng.chance(0.5) ? SuspendMode::warm : SuspendMode::cold});
     if (!known_.empty() && rng.chance(0.08))
-      commands.push_back(
-          RestartRole{known_[rng.below(known_.size())], fmt::format("role-{}", rng.below(3)), ""});
+      commands.push_back(RestartRole{some_job(), fmt::format("role-{}", rng.below(3)), ""});
     if (!known_.empty() && rng.chance(0.12))
-      commands.push_back(ResumeJob{known_[rng.below(known_.size())], rng.chance(0.3)});
+      commands.push_back(ResumeJob{some_job(), rng.chance(0.3)});
     if (!state.nodes.empty() && rng.chance(0.02))
       commands.push_back(
           DrainNode{NodeId(1 + rng.below(state.next_node - 1)), rng.chance(0.5) ? "service" : ""});
@@ -245,7 +255,7 @@ void Clients::every_second() {
         if (!mark.drained.empty())
           commands.push_back(DrainGpu{id, mark.gpu, "", {}});
       const bool gone = std::any_of(world_.nodes.begin(), world_.nodes.end(), [&](const auto& n) {
-        return n->gone && n->name == node.offer.name;
+        return n->gone && !n->is_rented() && n->name == node.offer.name;
       });
       if (gone && !node.reachable && world_.now_ns - quiet_since_ns_ > minutes(4).ns)
         commands.push_back(RemoveNode{id});
@@ -356,7 +366,9 @@ void Clients::settle_down() {
 bool Clients::all_done() const {
   if (next_ < wishes_.size() || !world_.audit->all_ended())
     return false;
-  if (!std::all_of(wishes_.begin(), wishes_.end(), [](const Wish& wish) { return wish.done; }))
+  while (open_ < wishes_.size() && wishes_[open_].done)
+    ++open_;
+  if (open_ < wishes_.size())
     return false;
   // The audit knows what is durable; a job that is on its way there is not yet one of its.
   const SimHead* head = world_.head();

@@ -20,6 +20,7 @@ class EndpointClients {
   void every_second();
   void saw(const Event& event);  // durable
   bool all_done() const;
+  void begin_again() { taking_part_ = rng_.chance(0.3); }
   void finish() const;
 
  private:

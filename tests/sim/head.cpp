@@ -2,6 +2,7 @@
 
 #include "audit.h"
 #include "node.h"
+#include "provider.h"
 
 namespace billow::sim {
 
@@ -228,7 +229,50 @@ bool SimHead::start() {
   world.audit->head_restarted(engine->state());
   checked_ = engine->state().seq;
   execute(StartHead{"sim", journal.epoch(), "ana", "hash", "node-hash"}, {});
+  if (world.provider)
+    start_pools();
   return true;
+}
+
+void SimHead::start_pools() {
+  head::Pools::Options options;
+  options.head_url = [] {
+    return std::string("http://10.0.0.1:7070");
+  };
+  options.fingerprint = options.authority = [] {
+    return std::string();
+  };
+  options.owner = UserId(1);
+  options.credential = [](const Pool&) -> Result<std::string> {
+    return std::string();
+  };
+  options.needed = [](NodeId) {
+    return false;
+  };
+  options.make = [this](const Pool&, const pool::Options&) -> Result<std::unique_ptr<pool::Pool>> {
+    return world.provider->pool();
+  };
+  options.lane = [this] {
+    return world.provider->lane();
+  };
+  loop = std::make_unique<net::Loop>();
+  pools = std::make_unique<head::Pools>(
+      *loop, world.head_clock, [this]() -> head::Engine& { return *engine; }, std::move(options));
+  if (!engine->state().pools.empty())
+    return;
+  Pool pool;
+  pool.name = "cloud";
+  pool.kind = "ec2";
+  pool.capabilities = PoolCapabilities{.sizes_to_demand = false,
+                                       .several_nodes_at_once = true,
+                                       .list_is_final = false,
+                                       .from_offers = true,
+                                       .bills_from_order = true,
+                                       .list_lag = minutes(5)};
+  pool.machines_max = 3;
+  pool.idle = seconds(20);
+  pool.offers = {world.provider->offer()};
+  execute(AddPool{pool}, {});
 }
 
 void SimHead::crash() {
@@ -238,6 +282,7 @@ void SimHead::crash() {
   alive = false;
   dying = true;
   journal.crash();
+  pools.reset();
   for (const auto& weak : conns)
     if (const auto conn = weak.lock())
       conn->head_gone(world.some({0}, world.rng.chance(0.8) ? milliseconds(50) : seconds(5)));
@@ -346,12 +391,15 @@ void SimHead::every_second() {
   if (dying)
     return;
   sessions->watch_silence([this](const head::AgentLinkPtr& session) { sessions->closed(session); });
+  if (pools)
+    pools->look();
   check();
   pump();
   std::erase_if(conns, [](const auto& weak) { return weak.expired(); });
   if (journal.durable_seq() == engine->state().seq && !deposed) {
-    if (world.rng.chance(0.1))
-      check_replay();
+    // A long run replays its whole journal in the end.
+    if (world.rng.chance(world.is_long() ? 0.02 : 0.1))
+      check_replay(!world.is_long());
     if (world.rng.chance(0.05))
       (void)journal.save_snapshot(engine->state().seq, control::image(engine->state()));
     if (world.fault(0.01))
@@ -405,9 +453,8 @@ std::string index_differs(const sched::SchedIndex& kept, const sched::SchedIndex
 
 }  // namespace
 
-// The journal alone, from its newest snapshot on and from its beginning, makes the state that lives
-// here; and an image of it makes the index that plans here.
-void SimHead::check_replay() {
+// An image of the state also makes the index that plans here.
+void SimHead::check_replay(bool whole) {
   const std::string live = control::image(engine->state());
   auto imaged = control::restore(live);
   if (!imaged)
@@ -415,10 +462,10 @@ void SimHead::check_replay() {
   if (const std::string what = index_differs(engine->state().index, imaged->index); !what.empty())
     broken("the index rebuilt from an image differs in " + what);
   for (const bool from_snapshot : {true, false}) {
+    if (from_snapshot ? world.disk.snapshots.empty() : !whole)
+      continue;
     control::State state;
     if (from_snapshot) {
-      if (world.disk.snapshots.empty())
-        continue;
       auto restored = control::restore(world.disk.snapshots.back().bytes);
       if (!restored)
         broken("a snapshot cannot be read: " + restored.error().message);
@@ -426,10 +473,10 @@ void SimHead::check_replay() {
     }
     const Seq from = state.seq;
     control::Core core(std::move(state), prices());
-    for (const Record& record : world.disk.records) {
-      if (record.seq <= from)
-        continue;
-      auto event = control::decode_event(record.seq, record.at, record.kind, record.payload);
+    for (auto record = std::upper_bound(world.disk.records.begin(), world.disk.records.end(), from,
+                                        [](Seq seq, const Record&r) { return seq < r.seq; });
+         record != world.disk.records.end(); ++record) {
+      auto event = control::decode_event(record->seq, record->at, record->kind, record->payload);
       if (!event)
         broken("a record cannot be read: " + event.error().message);
       core.replay(*event);

@@ -4,6 +4,7 @@
 
 #include "head/agent_links.h"
 #include "head/engine.h"
+#include "head/pools.h"
 #include "world.h"
 
 namespace billow::sim {
@@ -49,6 +50,9 @@ class SimHead {
   // Decides and journals, as the API would; `done` may never come.
   void execute(const Command& command, head::Engine::Done done);
   Status accepting_work() const;
+  // The journal alone makes the state that lives here: from its newest snapshot on and, if `whole`,
+  // from its beginning.
+  void check_replay(bool whole);
 
   World& world;
   bool alive = true;
@@ -59,12 +63,14 @@ class SimHead {
   SimJournal journal;
   std::unique_ptr<head::Engine> engine;
   std::unique_ptr<head::AgentLinks> sessions;
+  std::unique_ptr<net::Loop> loop;     // never runs
+  std::unique_ptr<head::Pools> pools;  // of long runs
   std::vector<std::weak_ptr<Conn>> conns;
 
  private:
   void pump();
+  void start_pools();
   void check();
-  void check_replay();
   void maybe_crash(const char* where);
 
   bool pumping_ = false;

@@ -5,14 +5,18 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 
 #include "base/log.h"
 #include "base/text.h"
+#include "pool_story.h"
+#include "soak.h"
 #include "world.h"
 
 namespace {
 
 volatile unsigned long long current_seed = 0;
+volatile int own_stderr = 2;
 
 // An assertion of the product ends the process; the seed must still be printed.
 void on_abort(int) {
@@ -20,14 +24,65 @@ void on_abort(int) {
   const int n = std::snprintf(text, sizeof(text),
                               "the process aborted in seed %llu\nagain: ./dev sim --seed %llu\n",
                               current_seed, current_seed);
-  (void)!::write(2, text, static_cast<std::size_t>(n));
+  (void)!::write(own_stderr, text, static_cast<std::size_t>(n));
 }
 
 struct Arguments {
   std::uint64_t seeds = 10'000, first = 1;
-  std::int64_t minutes = 0;  // 0: no limit
+  std::int64_t minutes = 0;   // 0: no limit
+  std::int64_t hours = 0;     // of each run; 0: some minutes
+  std::uint64_t stories = 0;  // of pools, instead of runs
+  std::uint64_t jobs = 0;     // through one head, instead of runs
   bool one = false;
 };
+
+// Random stories of a pool and its provider's meter.
+int tell_stories(const Arguments& arguments) {
+  billow::sim::StoryFigures figures;
+  std::uint64_t failed = 0;
+  for (std::uint64_t seed = arguments.first; seed < arguments.first + arguments.stories; ++seed) {
+    current_seed = seed;
+    const std::string wrong = billow::sim::tell_pool_story(seed, figures);
+    std::printf("%s", wrong.c_str());
+    failed += wrong.empty() ? 0 : 1;
+    if (failed >= 20)
+      break;
+  }
+  std::printf(
+      "%llu pool stories from %llu: %llu failed; %zu machines, %zu of which never joined; %zu "
+      "jobs, %zu heads killed, %zu clock steps, %zu steps; metered %lld nano-dollars, booked %lld; "
+      "%zu machines left; longest billed without a job: %.0f s\n",
+      static_cast<unsigned long long>(arguments.stories),
+      static_cast<unsigned long long>(arguments.first), static_cast<unsigned long long>(failed),
+      figures.machines, figures.unjoined, figures.jobs, figures.heads, figures.clock_steps,
+      figures.steps, static_cast<long long>(figures.metered.value),
+      static_cast<long long>(figures.booked.value), figures.left,
+      static_cast<double>(figures.idle_max.ns) / 1e9);
+  return failed ? 1 : 0;
+}
+
+// In a data directory under TMPDIR, which is removed in the end.
+int soak_jobs(std::uint64_t jobs) {
+  std::string dir = (std::filesystem::temp_directory_path() / "billow-soak-XXXXXX").string();
+  if (!::mkdtemp(dir.data()))
+    return 1;
+  const billow::Status done = billow::sim::soak(
+      {.jobs = jobs, .data_dir = dir, .report = [](const billow::sim::SoakFigures& f) {
+         std::printf(
+             "%9llu jobs: %lld KiB resident, journal %llu records of %llu ever, snapshot %lld "
+             "bytes, database %lld MiB; %.0f s, %.0f CPU s\n",
+             static_cast<unsigned long long>(f.jobs), static_cast<long long>(f.resident_kib),
+             static_cast<unsigned long long>(f.records),
+             static_cast<unsigned long long>(f.journal_ever),
+             static_cast<long long>(f.snapshot_bytes),
+             static_cast<long long>(f.database_bytes >> 20), f.seconds, f.cpu_seconds);
+         std::fflush(stdout);
+       }});
+  std::filesystem::remove_all(dir);
+  if (!done)
+    std::printf("%s\n", done.error().message.c_str());
+  return done ? 0 : 1;
+}
 
 billow::Result<Arguments> parse(int argc, char** argv) {
   Arguments out;
@@ -40,9 +95,19 @@ billow::Result<Arguments> parse(int argc, char** argv) {
       out.seeds = static_cast<std::uint64_t>(*value);
     else if (name == "--minutes")
       out.minutes = *value;
+    else if (name == "--hours")
+      out.hours = *value;
     else if (name == "--from")
       out.first = static_cast<std::uint64_t>(*value);
-    else if (name == "--seed") {
+    else if (name == "--stories")
+      out.stories = static_cast<std::uint64_t>(*value);
+    else if (name == "--jobs")
+      out.jobs = static_cast<std::uint64_t>(*value);
+    else if (name == "--story") {
+      out.first = static_cast<std::uint64_t>(*value);
+      out.stories = 1;
+      out.one = true;
+    } else if (name == "--seed") {
       out.first = static_cast<std::uint64_t>(*value);
       out.seeds = 1;
       out.one = true;
@@ -57,18 +122,31 @@ billow::Result<Arguments> parse(int argc, char** argv) {
 int main(int argc, char** argv) {
   const auto arguments = parse(argc, argv);
   if (!arguments) {
-    std::fprintf(stderr,
-                 "%s\nusage: billow-sim [--seeds N] [--minutes M] [--from FIRST] | --seed S\n",
-                 arguments.error().message.c_str());
+    std::fprintf(
+        stderr,
+        "%s\nusage: billow-sim [--seeds N | --stories N | --jobs N] [--minutes M] [--from FIRST] "
+        "[--hours H] | --seed S [--hours H] | --story S\n",
+        arguments.error().message.c_str());
     return 2;
   }
   ::signal(SIGABRT, on_abort);
+  // Heads complain of their providers. One run alone shows it.
+  if (!arguments->one && (arguments->hours > 0 || arguments->stories > 0)) {
+    own_stderr = ::dup(2);
+    if (!std::freopen("/dev/null", "w", stderr))
+      return 1;
+  }
   billow::configure_log({.level = billow::LogLevel::error});
+  if (arguments->stories > 0)
+    return tell_stories(*arguments);
+  if (arguments->jobs > 0)
+    return soak_jobs(arguments->jobs);
   using Steady = std::chrono::steady_clock;
   const auto began = Steady::now();
   auto told = began;
   std::uint64_t done = 0, failed = 0;
   std::int64_t steps = 0;
+  billow::sim::Counts counts;
   double virtual_s = 0;
   const auto elapsed_s = [&] {
     return std::chrono::duration<double>(Steady::now() - began).count();
@@ -78,10 +156,12 @@ int main(int argc, char** argv) {
        (arguments->minutes == 0 || elapsed_s() < 60.0 * static_cast<double>(arguments->minutes));
        ++seed) {
     current_seed = seed;
-    const auto outcome = billow::sim::simulate(seed, billow::sim::Mutation::none, arguments->one);
+    const auto outcome = billow::sim::simulate(seed, billow::sim::Mutation::none, arguments->one,
+                                               billow::hours(arguments->hours));
     ++done;
     std::printf("%s", outcome.story.c_str());
     steps += outcome.steps;
+    counts.add(outcome.counts);
     virtual_s += outcome.virtual_s;
     if (outcome.failure) {
       std::printf("%s", outcome.failure->c_str());
@@ -90,10 +170,10 @@ int main(int argc, char** argv) {
     }
     if (Steady::now() - told > std::chrono::seconds(5)) {
       told = Steady::now();
-      std::fprintf(stderr, "%llu seeds, %.0f/s, %lld events, %.1f virtual days, %llu failed\n",
-                   static_cast<unsigned long long>(done), static_cast<double>(done) / elapsed_s(),
-                   static_cast<long long>(steps), virtual_s / 86400,
-                   static_cast<unsigned long long>(failed));
+      ::dprintf(own_stderr, "%llu seeds, %.0f/s, %lld events, %.1f virtual days, %llu failed\n",
+                static_cast<unsigned long long>(done), static_cast<double>(done) / elapsed_s(),
+                static_cast<long long>(steps), virtual_s / 86400,
+                static_cast<unsigned long long>(failed));
     }
   }
   std::printf(
@@ -102,5 +182,10 @@ int main(int argc, char** argv) {
       static_cast<unsigned long long>(done), static_cast<unsigned long long>(arguments->first),
       static_cast<unsigned long long>(failed), static_cast<long long>(steps), virtual_s / 86400,
       elapsed_s(), static_cast<double>(done) / elapsed_s());
+  std::printf(
+      "%.0f virtual hours: %llu faults, %llu heads started, %llu jobs, %llu machines joined\n",
+      virtual_s / 3600, static_cast<unsigned long long>(counts.faults),
+      static_cast<unsigned long long>(counts.heads), static_cast<unsigned long long>(counts.jobs),
+      static_cast<unsigned long long>(counts.machines));
   return failed ? 1 : 0;
 }

@@ -4,7 +4,9 @@
 
 #include "agent/task/task_status.h"
 #include "audit.h"
+#include "base/crypto.h"
 #include "base/text.h"
+#include "core/control/decide/decide.h"
 #include "head.h"
 
 namespace billow::sim {
@@ -17,6 +19,16 @@ SimNode::SimNode(World& w, std::size_t index, int gpus)
     : world(w), name(fmt::format("n{}", index + 1)), gpu_count(gpus) {
   clock.now_ns = &w.now_ns;
   slow = w.rng.chance(0.2);
+}
+
+SimNode::SimNode(World& w, std::string named, std::string external, std::string token)
+    : world(w),
+      name(std::move(named)),
+      rented_as(std::move(external)),
+      gpu_count(8),
+      join_token_(std::move(token)),
+      key_(*public_key_of(make_signing_key())) {
+  clock.now_ns = &w.now_ns;
 }
 
 NodeOffer SimNode::offer() const {
@@ -105,7 +117,7 @@ void SimNode::every_second() {
   if (conn_ && world.fault(f.cut))
     conn_->cut_wire();
   if (world.fault(f.reboot)) {
-    if (world.rng.chance(0.15) && world.nodes.size() > 1) {
+    if (world.rng.chance(0.15) && world.nodes.size() > 1 && !is_rented()) {
       power_off();
       gone = true;
       world.trace("{} will not come back", name);
@@ -410,9 +422,24 @@ void SimNode::crash_agent() {
   conn_.reset();
 }
 
+// As `billow join` does, with the one token that it was ordered with.
+bool SimNode::join() {
+  SimHead* const head = world.head();
+  if (!is_rented() || credential_ || !head)
+    return !is_rented() || credential_;
+  const auto& tokens = head->engine->state().token_by_hash;
+  if (const auto own = tokens.find(control::node_key_hash(key_)); own != tokens.end())
+    credential_ = own->second;
+  else if (const auto token = tokens.find(sha256_hex(join_token_)); token != tokens.end())
+    head->execute(JoinNode{token->second, name, key_}, {});
+  return static_cast<bool>(credential_);
+}
+
 void SimNode::dial() {
   if (!core_ || conn_)
     return;
+  if (!join())
+    return redial();
   std::vector<SimHead*> there;
   for (const auto& h : world.heads)
     if (h->alive && !h->dying)
@@ -422,6 +449,7 @@ void SimNode::dial() {
   SimHead* head = there.size() > 1 && world.rng.chance(0.3) ? there.front() : there.back();
   conn_ = std::make_shared<Conn>(world, this, head);
   conn_->heard = world.head_clock.steady();
+  conn_->credential = credential_;
   world.trace("{} dials head {}", name, head->journal.epoch());
   head->conns.push_back(conn_);
   agent::Effects effects;

@@ -38,6 +38,8 @@ struct Process {
 class SimNode {
  public:
   SimNode(World& world, std::size_t index, int gpus);
+  // A rented machine, which joins with the token that it was ordered with.
+  SimNode(World& world, std::string name, std::string external, std::string token);
 
   void boot();
   void start_agent();
@@ -53,6 +55,8 @@ class SimNode {
 
   World& world;
   const std::string name;
+  const std::string rented_as;  // the provider's name of it; empty: not rented
+  bool is_rented() const { return !rented_as.empty(); }
   MachineClock clock;
   int gpu_count;
   bool up = false, gone = false;  // gone: never comes back
@@ -75,6 +79,7 @@ class SimNode {
   };
   agent::Now now() const { return {clock.wall(), clock.steady()}; }
   NodeOffer offer() const;
+  bool join();  // true: it has a credential
   void dial();
   void redial();
   void tick();
@@ -99,6 +104,8 @@ class SimNode {
   std::uint64_t life_ = 0;  // of the agent; what was meant for an earlier one is dropped
   std::uint64_t boot_ = 0;
   std::shared_ptr<Conn> conn_;
+  std::string join_token_, key_;  // of a rented machine
+  TokenId credential_;
   int attempts_ = 0;
 };
 

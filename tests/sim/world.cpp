@@ -4,6 +4,7 @@
 #include "endpoints.h"
 #include "head.h"
 #include "node.h"
+#include "provider.h"
 
 namespace billow::sim {
 
@@ -11,14 +12,19 @@ void broken(std::string what) {
   throw Failure{std::move(what)};
 }
 
-World::World(std::uint64_t seed, Mutation planted)
-    : rng(seed * 2 + 1), mutation(planted), seed_(seed) {
+World::World(std::uint64_t seed, Mutation planted, Duration lasts)
+    : rng(seed * 2 + 1), mutation(planted), seed_(seed), lasts_(lasts) {
   head_clock.now_ns = &now_ns;
   draw_character();
   audit = std::make_unique<Audit>(*this);
-  const auto count = static_cast<std::size_t>(rng.between(1, 4));
-  for (std::size_t i = 0; i < count; ++i)
-    nodes.push_back(std::make_unique<SimNode>(*this, i, static_cast<int>(rng.between(1, 4))));
+  own_nodes_ = static_cast<std::size_t>(is_long() ? rng.between(3, 6) : rng.between(1, 4));
+  while (next_node_ < own_nodes_)
+    nodes.push_back(
+        std::make_unique<SimNode>(*this, next_node_++, static_cast<int>(rng.between(1, 4))));
+  if (is_long())
+    provider = std::make_unique<SimProvider>(
+        rng.next(), &now_ns,
+        [this](Duration in, std::function<void()> fn) { after(in, std::move(fn)); });
   clients = std::make_unique<Clients>(*this);
   endpoints = std::make_unique<EndpointClients>(*this);
 }
@@ -73,13 +79,26 @@ void World::start_head() {
     if (h->alive)
       h->deposed = true;
   heads.push_back(std::make_unique<SimHead>(*this));
+  ++counts.heads;
   trace("head {} starts", disk.epoch);
   if (!heads.back()->start())
     broken("the head cannot read its own journal");
 }
 
+// Asleep, a tick every ten minutes: those between would change nothing.
+void World::tick_after(Duration delay) {
+  after(delay, [this, tick = ++ticks_] {
+    if (tick == ticks_)
+      every_second();
+  });
+}
+
 void World::every_second() {
-  after(seconds(1), [this] { every_second(); });
+  tick_after(asleep_ ? minutes(10) : seconds(1));
+  if (asleep_)
+    hear_all();
+  if (provider)
+    run_rented();
   // A head that took a heavy blow is started again by its service manager; so is an agent.
   if (!head() && (calm || rng.chance(0.4)))
     start_head();
@@ -141,6 +160,8 @@ void World::heal() {
   trace("quiet: the faults are over");
   calm = true;
   disk.full = false;
+  if (provider)
+    provider->calm_down();
   for (const auto& n : nodes) {
     if (n->gone)
       continue;
@@ -156,11 +177,27 @@ void World::run() {
   start_head();
   for (const auto& n : nodes)
     n->boot();
-  after(seconds(1), [this] { every_second(); });
+  tick_after(seconds(1));
+  trouble();
+  while (now_ns < lasts_.ns) {
+    pass_quietly(now_ns + some(minutes(30), hours(8)).ns);
+    begin_again();
+    trouble();
+  }
+  if (!head())
+    broken("no head is up after the quiet");
+  audit->finish(head()->engine->state());
+  if (is_long())
+    head()->check_replay(true);
+  endpoints->finish();
+}
+
+// A part with faults, and the quiet after it, in which every job ends.
+void World::trouble() {
   run_until(now_ns + some(seconds(20), seconds(rng.chance(0.3) ? 240 : 70)).ns, {});
   heal();
   const auto done = [this] {
-    return endpoints->all_done() && clients->all_done();
+    return endpoints->all_done() && clients->all_done() && (!is_long() || all_is_well());
   };
   bool ended = run_until(now_ns + minutes(30).ns, done);
   // One ends, and another that waited for it finds the same hardware missing.
@@ -168,15 +205,16 @@ void World::run() {
     clients->stop_infeasible();
     ended = run_until(now_ns + minutes(1).ns, done);
   }
-  if (!head())
-    broken("no head is up after the quiet");
-  audit->finish(head()->engine->state());
-  endpoints->finish();
+  if (!is_long() || ended)
+    return;
+  if (head())
+    audit->finish(head()->engine->state());
+  broken("the nodes or the pool do not recover");
 }
 
-Outcome simulate(std::uint64_t seed, Mutation mutation, bool verbose) {
+Outcome simulate(std::uint64_t seed, Mutation mutation, bool verbose, Duration lasts) {
   Outcome outcome;
-  World world(seed, mutation);
+  World world(seed, mutation, lasts);
   try {
     world.run();
   } catch (const Failure& failure) {
@@ -187,13 +225,15 @@ Outcome simulate(std::uint64_t seed, Mutation mutation, bool verbose) {
     const std::size_t shown = verbose ? 0 : std::min<std::size_t>(lines.size(), 40);
     for (std::size_t i = lines.size() - shown; i < lines.size(); ++i)
       story += "  " + lines[i] + "\n";
-    story += fmt::format("again: ./dev sim --seed {}\n", seed);
+    story += fmt::format("again: ./dev sim --seed {}", seed);
+    story += lasts.ns > 0 ? fmt::format(" --hours {}\n", lasts.ns / hours(1).ns) : "\n";
     outcome.failure = std::move(story);
   }
   if (verbose)
     for (const std::string& line : world.recent())
       outcome.story += "  " + line + "\n";
   outcome.steps = world.steps();
+  outcome.counts = world.counts;
   outcome.virtual_s = static_cast<double>(world.now_ns) / 1e9;
   return outcome;
 }

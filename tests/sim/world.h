@@ -48,6 +48,7 @@ class SimNode;
 class Audit;
 class Clients;
 class EndpointClients;
+class SimProvider;
 
 // The clocks of one machine. Wall time may be stepped; steady time counts up from each boot.
 struct MachineClock final : Clock {
@@ -78,15 +79,31 @@ struct Faults {
   std::int64_t stall_ns = 0;  // added to some frames
 };
 
+// What happened in a run.
+struct Counts {
+  std::uint64_t faults = 0, heads = 0, jobs = 0, machines = 0;
+  void add(const Counts& o) {
+    faults += o.faults;
+    heads += o.heads;
+    jobs += o.jobs;
+    machines += o.machines;
+  }
+};
+
 class World {
  public:
-  World(std::uint64_t seed, Mutation mutation);
+  // `lasts`: zero: one part with faults, and then quiet. Else a long run of that length: such
+  // pairs, each with faults of its own, and between them hours with a few jobs and no faults. A
+  // long run also has a pool, whose provider misbehaves while there are faults.
+  World(std::uint64_t seed, Mutation mutation, Duration lasts = {});
   ~World();
   void run();  // throws Failure
 
   std::uint64_t seed() const { return seed_; }
   bool with_secrets() const { return seed_ >= first_seed_with_secrets; }
   std::int64_t steps() const { return steps_; }
+  bool is_long() const { return lasts_.ns > 0; }
+  Counts counts;
   const std::deque<std::string>& recent() const { return recent_; }
 
   // ---- for the parts
@@ -102,10 +119,15 @@ class World {
   std::unique_ptr<Audit> audit;
   std::unique_ptr<Clients> clients;
   std::unique_ptr<EndpointClients> endpoints;
+  std::unique_ptr<SimProvider> provider;  // of long runs
 
   void after(Duration delay, std::function<void()> fn);
   Duration some(Duration least, Duration most) { return {rng.between(least.ns, most.ns)}; }
-  bool fault(double p) { return !calm && p > 0 && rng.chance(p); }
+  bool fault(double p) {
+    const bool happens = !calm && p > 0 && rng.chance(p);
+    counts.faults += happens ? 1 : 0;
+    return happens;
+  }
   SimHead* head() const;  // the leader, or none
   void start_head();
   template <class... T>
@@ -124,11 +146,23 @@ class World {
   };
   void note(std::string line);
   void every_second();
+  void tick_after(Duration delay);
   void draw_character();
   void heal();
+  void trouble();
+  void pass_quietly(std::int64_t until_ns);
+  void sleep_until(std::int64_t until_ns);
+  void begin_again();
+  void run_rented();
+  bool all_is_well() const;
+  void hear_all();
   bool run_until(std::int64_t until_ns, const std::function<bool()>& done);
 
   const std::uint64_t seed_;
+  const Duration lasts_;
+  bool asleep_ = false;      // nothing happens: time passes in large steps
+  std::uint64_t ticks_ = 0;  // of which the newest counts
+  std::size_t own_nodes_ = 0, next_node_ = 0;
   std::priority_queue<Due> due_;
   std::uint64_t order_ = 0;
   std::int64_t steps_ = 0;
@@ -141,7 +175,11 @@ struct Outcome {
   std::string story;  // if `verbose`
   std::int64_t steps = 0;
   double virtual_s = 0;
+  Counts counts;
 };
-Outcome simulate(std::uint64_t seed, Mutation mutation = Mutation::none, bool verbose = false);
+Outcome simulate(std::uint64_t seed,
+                 Mutation mutation = Mutation::none,
+                 bool verbose = false,
+                 Duration lasts = {});
 
 }  // namespace billow::sim

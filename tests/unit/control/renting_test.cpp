@@ -325,6 +325,28 @@ TEST(Bills, AMachineThatNeverJoinsCostsAndIsNamed) {
   w.check_replay();
 }
 
+// It died between two lists, and the order took a while to be carried out.
+TEST(Bills, AMachineThatIsFirstListedWhenItHasEndedCostsWhatTheProviderSays) {
+  Renting w;
+  w.add("aws", {metered({}, {})});
+  w.submit(8);
+  w.must(PlanPools{});
+  const Machine m = w.wanted().at(0);
+  const WallTime from = w.now + seconds(40);
+  w.now = w.now + minutes(2);
+  w.must(PoolSeen{m.pool,
+                  {{.name = m.name,
+                    .external = "i-1",
+                    .ended = true,
+                    .billed_from = from,
+                    .billed_to = from + seconds(30)}},
+                  w.now});
+  ASSERT_EQ(w.state().machine_bills.size(), 1u);
+  EXPECT_EQ(w.state().machine_bills[0].amount.value,
+            provider_amount({804'800'000}, seconds(30), {}, {}).value);
+  EXPECT_EQ(fleet(w).value, w.state().machine_bills[0].amount.value);
+}
+
 // A provider with a meter of its own. Orders are created, refused, created late or never; machines
 // join or do not, die, and are ended late; lists omit machines.
 struct MeteredProvider {

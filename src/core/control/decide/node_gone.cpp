@@ -270,7 +270,8 @@ void machine_gone(const State& state,
                                        {.at = gone.billed_to ? gone.billed_to : context.now,
                                         .billed = context.billed,
                                         .existed = gone.existed,
-                                        .reason = reason}),
+                                        .reason = reason,
+                                        .from = gone.billed_from}),
                   .account = machine.account});
 }
 

@@ -26,9 +26,10 @@ void leave_before_end(const State& state, const Machine& machine, WallTime now, 
 // The machine has ended: its tasks end as lost, and its nodes and credentials are removed.
 struct Gone {
   std::string reason;
-  WallTime billed_to = {};  // by the provider; zero: now
-  bool existed = true;      // false: the provider refused to create it
-  bool unused = false;      // no job ran on it although one waited
+  WallTime billed_to = {};    // by the provider; zero: now
+  bool existed = true;        // false: the provider refused to create it
+  bool unused = false;        // no job ran on it although one waited
+  WallTime billed_from = {};  // by the provider's last list; zero: as the machine has it
 };
 void machine_gone(const State& state,
                   const Machine& machine,

@@ -29,7 +29,9 @@ std::optional<MachineBill> machine_bill(const State& state,
       offer.price_h.value > 0 ? offer.price_h : NanoUsd{offer.price.nano_usd_per_s * 3600};
   MachineBill bill{.machine = machine.name,
                    .pool = pool->second.name,
-                   .from = machine.billed_from ? machine.billed_from : machine.wanted_at,
+                   .from = end.from              ? end.from
+                           : machine.billed_from ? machine.billed_from
+                                                 : machine.wanted_at,
                    .to = end.at,
                    .used = machine.used,
                    .reason = end.reason};

@@ -13,6 +13,7 @@ struct MachineEnd {
   WallTime billed;      // the same on the billing clock
   bool existed = true;  // false: the provider never created it, so it costs nothing
   std::string reason = {};
+  WallTime from = {};  // zero: as the machine has it
 };
 
 // The part of an hourly price for this long: at least the minimum, and whole steps.

@@ -308,7 +308,8 @@ void Decider::provider_ended(const Pool& pool,
                   .billed_to = seen.billed_to,
                   .existed = !taken_back,
                   .unused = machine.state == MachineState::wanted && !taken_back &&
-                            is_unused(state, machine)},
+                            is_unused(state, machine),
+                  .billed_from = seen.billed_from},
                  context, events);
   else if (machine.state != MachineState::releasing)
     release_machine(state, machine, why, events);

@@ -1,0 +1,283 @@
+// What the head believes of a provider's lists and answers: machines that a list lacks, orders that
+// are under way, answers that were lost, and wall clocks that are set.
+#include "head/pools.h"
+
+#include <gtest/gtest.h>
+
+#include "base/crypto.h"
+#include "base/log.h"
+#include "core/control/decide/decide.h"
+#include "store/sim_journal.h"
+#include "tests/unit/control/node_offer.h"
+
+namespace billow::head::pools_tests {
+namespace {
+
+struct HandClock final : Clock {
+  WallTime wall_now{1'800'000'000'000'000'000};
+  SteadyTime steady_now{1'000'000'000'000};
+  WallTime wall() const override { return wall_now; }
+  SteadyTime steady() const override { return steady_now; }
+};
+
+// Answers as the test says.
+struct Script {
+  MachineOffer offer;
+  std::function<pool::Ordered(const pool::Order&)> want;
+  std::vector<MachineSighting> listed;
+  std::vector<std::string> ordered, released;  // by name, by external name
+  bool hold = false;                           // answers to orders are held back
+  std::vector<std::function<void()>> held;
+};
+
+class ScriptedPool final : public pool::Pool {
+ public:
+  explicit ScriptedPool(Script& script) : script_(script) {}
+  pool::Ordered want(const pool::Order& order) override {
+    script_.ordered.push_back(order.machine.name);
+    return script_.want(order);
+  }
+  Result<std::vector<MachineSighting>> nodes() override { return script_.listed; }
+  Status release(const MachineSighting& machine) override {
+    script_.released.push_back(machine.external);
+    return {};
+  }
+  Result<std::vector<MachineOffer>> offers() override { return std::vector{script_.offer}; }
+
+ private:
+  Script& script_;
+};
+
+class Pooled : public ::testing::Test {
+ protected:
+  Pooled() {
+    configure_log({.level = LogLevel::error});
+    script.offer = {.instance = "g6.xlarge", .region = "us-1", .zone = "us-1a"};
+    script.offer.gpu_type = "H100";
+    script.offer.gpus = 8;
+    script.offer.price = {1000};
+    script.want = [](const pool::Order&) {
+      return pool::Ordered{};
+    };
+    JournalHooks hooks;
+    hooks.on_durable = [this](Seq durable) {
+      if (engine)
+        engine->on_durable(durable);
+    };
+    journal.set_hooks(std::move(hooks));
+    engine = std::move(*Engine::restore({.journal = &journal,
+                                         .clock = &clock,
+                                         .deliver = [](const control::Effect&) {},
+                                         .observe = {}},
+                                        {}));
+    run(StartHead{.version = "1",
+                  .epoch = journal.epoch(),
+                  .admin = "ana",
+                  .admin_token_hash = sha256_hex("a"),
+                  .node_token_hash = sha256_hex("n")});
+    Pool pool;
+    pool.name = "cloud";
+    pool.kind = "ec2";
+    pool.capabilities = PoolCapabilities{.sizes_to_demand = false,
+                                         .several_nodes_at_once = true,
+                                         .list_is_final = false,
+                                         .from_offers = true,
+                                         .bills_from_order = true,
+                                         .list_lag = minutes(5)};
+    pool.machines_max = 4;
+    pool.idle = minutes(1);
+    pool.offers = {script.offer};
+    run(AddPool{pool});
+    start();
+  }
+
+  void start() {
+    Pools::Options options;
+    options.head_url = options.fingerprint = options.authority = [] {
+      return std::string();
+    };
+    options.owner = state().users.begin()->first;
+    options.credential = [](const Pool&) -> Result<std::string> {
+      return std::string();
+    };
+    options.needed = [](NodeId) {
+      return false;
+    };
+    options.make = [this](const Pool&,
+                          const pool::Options&) -> Result<std::unique_ptr<pool::Pool>> {
+      return std::make_unique<ScriptedPool>(script);
+    };
+    struct HandLane final : Pools::Lane {
+      explicit HandLane(Script& s) : script(s) {}
+      Status submit(std::function<std::function<void()>()> work) override {
+        const std::size_t orders = script.ordered.size();
+        auto answer = work();
+        if (script.hold && script.ordered.size() > orders)
+          script.held.push_back(std::move(answer));
+        else
+          answer();
+        return {};
+      }
+      Script& script;
+    };
+    options.lane = [this] {
+      return std::make_unique<HandLane>(script);
+    };
+    pools = std::make_unique<Pools>(
+        loop, clock, [this]() -> Engine& { return *engine; }, std::move(options));
+  }
+
+  const control::State& state() const { return engine->state(); }
+  void run(const Command& command) {
+    engine->execute(command, {"head", ""}, {});
+    while (journal.step())
+      continue;
+  }
+  void pass(Duration d) {
+    for (Duration passed; passed < d; passed = passed + seconds(5)) {
+      clock.wall_now = clock.wall_now + seconds(5);
+      clock.steady_now = clock.steady_now + seconds(5);
+      pools->look();
+      while (journal.step())
+        continue;
+    }
+  }
+  // A machine is ordered for a job that is then stopped: the machine is to be given back.
+  void order_in_vain() {
+    SubmitJob job;
+    job.spec.argv = {"true"};
+    job.spec.resources.gpus = 8;
+    job.spec.resources.share = {1000, 0};
+    job.user = state().users.begin()->first;
+    run(job);
+    pass(seconds(5));
+    ASSERT_EQ(script.ordered, std::vector<std::string>{"cloud-1"});
+    run(StopJob{.job = state().jobs.begin()->first, .reason = "enough"});
+  }
+  bool has(const std::string& machine) const { return state().machines.contains(machine); }
+  static pool::Ordered no_answer(const pool::Order&) {
+    return std::unexpected(pool::Refusal{RefusalKind::no_answer, "no answer"});
+  }
+  MachineSighting sighting(const char* external) const {
+    return {.name = "cloud-1", .external = external, .billed_from = clock.wall_now};
+  }
+
+  HandClock clock;
+  SimDisk disk;
+  SimJournal journal{disk, 1};
+  std::unique_ptr<Engine> engine;
+  net::Loop loop;  // never runs
+  Script script;
+  std::unique_ptr<Pools> pools;
+};
+
+TEST_F(Pooled, AMachineThatWasNeverCreatedIsForgottenThoughTheClockWasSetBack) {
+  script.want = no_answer;
+  order_in_vain();
+  clock.wall_now = clock.wall_now - hours(6);
+  pass(minutes(4));
+  EXPECT_TRUE(has("cloud-1")) << "a list may lag by five minutes";
+  pass(minutes(12));
+  EXPECT_FALSE(has("cloud-1")) << "every list since then seems to be older than its order";
+}
+
+TEST_F(Pooled, AMachineMayBeListedLateThoughTheClockWasSetForward) {
+  script.want = no_answer;
+  order_in_vain();
+  pass(seconds(20));
+  clock.wall_now = clock.wall_now + hours(6);
+  pass(minutes(2));
+  ASSERT_TRUE(has("cloud-1")) << "it is forgotten, and its costs with it";
+  script.listed = {sighting("i-1")};
+  pass(seconds(20));
+  ASSERT_FALSE(script.released.empty());
+  EXPECT_EQ(script.released.front(), "i-1");
+  script.listed[0].ended = true;
+  script.listed[0].billed_to = script.listed[0].billed_from + minutes(1);
+  pass(seconds(20));
+  ASSERT_EQ(state().machine_bills.size(), 1u);
+  EXPECT_EQ(state().machine_bills[0].amount.value, 60'000);
+}
+
+TEST_F(Pooled, AMachineIsNotForgottenWhileItsOrderIsUnderWay) {
+  script.hold = true;
+  order_in_vain();
+  pass(minutes(8));
+  ASSERT_TRUE(has("cloud-1")) << "the order may still bring it";
+  for (const auto& answer : std::exchange(script.held, {}))
+    answer();
+  pass(minutes(4));
+  EXPECT_TRUE(has("cloud-1")) << "a list may lag by five minutes";
+  pass(minutes(2));
+  EXPECT_FALSE(has("cloud-1"));
+}
+
+TEST_F(Pooled, ARefusalAfterALostAnswerDoesNotMeanThatThereIsNoMachine) {
+  int orders = 0;
+  script.want = [&](const pool::Order& order) -> pool::Ordered {
+    if (++orders == 1)
+      return no_answer(order);
+    return std::unexpected(pool::Refusal{RefusalKind::capacity, "sold out"});
+  };
+  SubmitJob job;
+  job.spec.argv = {"true"};
+  job.spec.resources.gpus = 8;
+  job.spec.resources.share = {1000, 0};
+  job.user = state().users.begin()->first;
+  run(job);
+  pass(seconds(30));
+  ASSERT_GE(orders, 2);
+  ASSERT_TRUE(has("cloud-1")) << "the first order may have created it";
+  script.listed = {sighting("i-1")};
+  pass(seconds(20));
+  ASSERT_FALSE(script.released.empty());
+  EXPECT_EQ(script.released.front(), "i-1");
+}
+
+TEST_F(Pooled, AHeadThatHasJustStartedDoesNotBelieveOneList) {
+  SubmitJob job;
+  job.spec.argv = {"true"};
+  job.spec.resources.gpus = 8;
+  job.spec.resources.share = {1000, 0};
+  job.user = state().users.begin()->first;
+  run(job);
+  pass(seconds(5));
+  script.listed = {sighting("i-1")};
+  pass(minutes(6));  // its lag is over
+  ASSERT_EQ(state().machines.at("cloud-1").external, "i-1");
+  start();
+  const auto shown = std::exchange(script.listed, {});
+  pass(seconds(10));
+  ASSERT_TRUE(has("cloud-1")) << "one list that lacks it ended it";
+  script.listed = shown;
+  pass(seconds(10));
+  EXPECT_TRUE(script.released.empty());
+  script.listed.clear();
+  pass(minutes(1));
+  EXPECT_FALSE(has("cloud-1")) << "list after list lacks it";
+}
+
+// What is listed and not in the state may have been ordered by a successor of this head.
+TEST_F(Pooled, AStrayIsEndedOnASecondLook) {
+  pass(seconds(10));
+  script.listed = {sighting("i-9")};
+  script.listed[0].name = "cloud-77";
+  pools->look();
+  clock.steady_now = clock.steady_now + seconds(2);
+  pools->look();
+  EXPECT_TRUE(script.released.empty());
+  pass(seconds(20));
+  EXPECT_FALSE(script.released.empty()) << "it is billed";
+}
+
+TEST_F(Pooled, NothingIsEndedBeforeTheDecisionIsDurable) {
+  order_in_vain();
+  script.listed = {sighting("i-1")};
+  disk.broken = true;  // as of a head that has been replaced: nothing becomes durable any more
+  pass(minutes(1));
+  ASSERT_EQ(state().machines.at("cloud-1").state, MachineState::releasing);
+  EXPECT_TRUE(script.released.empty());
+}
+
+}  // namespace
+}  // namespace billow::head::pools_tests
