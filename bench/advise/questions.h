@@ -2,8 +2,10 @@
 // answer is one that a company would not follow.
 #pragma once
 
+#include <string>
+
 namespace billow::advise {
 
-void report_questions();
+void report_questions(const std::string& before_path);
 
 }  // namespace billow::advise
