@@ -277,6 +277,7 @@ struct Start : TaskOptions {
   bool bare = false;  // has the node to itself: no sandbox, no shim, no limits; the node is looked
                       // over afterwards
   std::uint16_t port = 0;  // of a replica: the agent says who has it
+  GivenLogin registry_login;
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("epoch", s.epoch);
@@ -301,6 +302,7 @@ struct Start : TaskOptions {
     v("environment_path", s.environment_path);
     v("volumes", s.volumes);
     v("secrets", s.secrets);
+    v("registry_login", s.registry_login);
   }
 };
 struct Stop {
