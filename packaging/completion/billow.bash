@@ -86,6 +86,7 @@ _billow() {
         --max-processes) return ;;
         --env-var|-e) return ;;
         --secret) return ;;
+        --registry-secret) return ;;
         --cwd|-C) COMPREPLY=($(compgen -d -- "$cur")); return ;;
         --output) return ;;
         --input) return ;;
@@ -103,7 +104,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --disk --node-label --constraint --region --zone --pool --cloud --max-price --by --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --allow --isolation --seccomp --max-processes --env-var -e --no-env --secret --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --tty -t --no-stdin --quiet -q --yes -y --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --disk --node-label --constraint --region --zone --pool --cloud --max-price --by --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --allow --isolation --seccomp --max-processes --env-var -e --no-env --secret --registry-secret --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --tty -t --no-stdin --quiet -q --yes -y --json --head --data --help -h" -- "$cur")); return; fi
       return ;;
     "submit")
       case $prev in
@@ -145,6 +146,7 @@ _billow() {
         --max-processes) return ;;
         --env-var|-e) return ;;
         --secret) return ;;
+        --registry-secret) return ;;
         --cwd|-C) COMPREPLY=($(compgen -d -- "$cur")); return ;;
         --output) return ;;
         --input) return ;;
@@ -165,7 +167,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --disk --node-label --constraint --region --zone --pool --cloud --max-price --by --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --allow --isolation --seccomp --max-processes --env-var -e --no-env --secret --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --array -a --cron --yes -y --quiet -q --wait -W --lines --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --disk --node-label --constraint --region --zone --pool --cloud --max-price --by --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --allow --isolation --seccomp --max-processes --env-var -e --no-env --secret --registry-secret --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --array -a --cron --yes -y --quiet -q --wait -W --lines --json --head --data --help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -f -- "$cur")); return ;;
     "shell")
       case $prev in
@@ -207,6 +209,7 @@ _billow() {
         --max-processes) return ;;
         --env-var|-e) return ;;
         --secret) return ;;
+        --registry-secret) return ;;
         --cwd|-C) COMPREPLY=($(compgen -d -- "$cur")); return ;;
         --output) return ;;
         --input) return ;;
@@ -224,7 +227,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --disk --node-label --constraint --region --zone --pool --cloud --max-price --by --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --allow --isolation --seccomp --max-processes --env-var -e --no-env --secret --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --quiet -q --yes -y --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --disk --node-label --constraint --region --zone --pool --cloud --max-price --by --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --allow --isolation --seccomp --max-processes --env-var -e --no-env --secret --registry-secret --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --quiet -q --yes -y --json --head --data --help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -c -f -- "$cur")); return ;;
     "attach")
       case $prev in
@@ -399,10 +402,11 @@ _billow() {
         --limit) return ;;
         --key) return ;;
         --signed-by) return ;;
+        --registry-secret) return ;;
         --enter) return ;;
         --store) return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--image --environment --hold --limit --key --signed-by --enter --store --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--image --environment --hold --limit --key --signed-by --registry-secret --enter --store --help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -c -f -- "$cur")); return ;;
     "uplink")
       case $prev in
@@ -454,6 +458,7 @@ _billow() {
         --max-processes) return ;;
         --env-var|-e) return ;;
         --secret) return ;;
+        --registry-secret) return ;;
         --cwd|-C) COMPREPLY=($(compgen -d -- "$cur")); return ;;
         --output) return ;;
         --input) return ;;
@@ -473,7 +478,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --disk --node-label --constraint --region --zone --pool --cloud --max-price --by --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --allow --isolation --seccomp --max-processes --env-var -e --no-env --secret --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --array -a --cron --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --disk --node-label --constraint --region --zone --pool --cloud --max-price --by --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --allow --isolation --seccomp --max-processes --env-var -e --no-env --secret --registry-secret --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --array -a --cron --json --head --data --help -h" -- "$cur")); return; fi
       return ;;
     "schedule list")
       case $prev in
@@ -1569,6 +1574,7 @@ _billow() {
         --max-processes) return ;;
         --env-var|-e) return ;;
         --secret) return ;;
+        --registry-secret) return ;;
         --cwd|-C) COMPREPLY=($(compgen -d -- "$cur")); return ;;
         --output) return ;;
         --input) return ;;
@@ -1586,7 +1592,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--min --max --concurrency --idle --keep --slo --queue --balance --min-at --max-spend --target-tokens --prometheus --query --query-target --predict --timeout --regions --base-on-demand --access --cors --webhook --protocol --price --traffic --mirror --mirror-post --auto-rollback --sticky --sample --no-wait --quiet -q --health --start-timeout --health-period --health-timeout --health-threshold --live --start-probe --strategy --drain --gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --disk --node-label --constraint --region --zone --pool --cloud --max-price --by --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --allow --isolation --seccomp --max-processes --env-var -e --no-env --secret --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--min --max --concurrency --idle --keep --slo --queue --balance --min-at --max-spend --target-tokens --prometheus --query --query-target --predict --timeout --regions --base-on-demand --access --cors --webhook --protocol --price --traffic --mirror --mirror-post --auto-rollback --sticky --sample --no-wait --quiet -q --health --start-timeout --health-period --health-timeout --health-threshold --live --start-probe --strategy --drain --gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --disk --node-label --constraint --region --zone --pool --cloud --max-price --by --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --allow --isolation --seccomp --max-processes --env-var -e --no-env --secret --registry-secret --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --json --head --data --help -h" -- "$cur")); return; fi
       return ;;
     "traffic")
       case $prev in
@@ -1788,6 +1794,7 @@ _billow() {
         --max-processes) return ;;
         --env-var|-e) return ;;
         --secret) return ;;
+        --registry-secret) return ;;
         --cwd|-C) COMPREPLY=($(compgen -d -- "$cur")); return ;;
         --output) return ;;
         --input) return ;;
@@ -1807,7 +1814,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --disk --node-label --constraint --region --zone --pool --cloud --max-price --by --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --allow --isolation --seccomp --max-processes --env-var -e --no-env --secret --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --for --steps --quiet -q --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --disk --node-label --constraint --region --zone --pool --cloud --max-price --by --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --allow --isolation --seccomp --max-processes --env-var -e --no-env --secret --registry-secret --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --for --steps --quiet -q --json --head --data --help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -c -f -- "$cur")); return ;;
     "compare")
       case $prev in
@@ -1849,6 +1856,7 @@ _billow() {
         --max-processes) return ;;
         --env-var|-e) return ;;
         --secret) return ;;
+        --registry-secret) return ;;
         --cwd|-C) COMPREPLY=($(compgen -d -- "$cur")); return ;;
         --output) return ;;
         --input) return ;;
@@ -1869,7 +1877,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --disk --node-label --constraint --region --zone --pool --cloud --max-price --by --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --allow --isolation --seccomp --max-processes --env-var -e --no-env --secret --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --gpu-types --steps --units --show-output --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --disk --node-label --constraint --region --zone --pool --cloud --max-price --by --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --allow --isolation --seccomp --max-processes --env-var -e --no-env --secret --registry-secret --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --gpu-types --steps --units --show-output --json --head --data --help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -c -f -- "$cur")); return ;;
     "loadtest")
       case $prev in
@@ -2242,6 +2250,7 @@ _billow() {
         --max-processes) return ;;
         --env-var|-e) return ;;
         --secret) return ;;
+        --registry-secret) return ;;
         --cwd|-C) COMPREPLY=($(compgen -d -- "$cur")); return ;;
         --volume) return ;;
         --suspendable) return ;;
@@ -2258,7 +2267,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--input -i --output -o --endpoint --path --workers -w --concurrency --tries --detach -d --gpus -g --gpu-mem --gpu-type --mig --whole-node --exclusive --cpus -c --mem --disk --node-label --constraint --region --zone --pool --cloud --max-price --by --fabric --placement-group --topology --spread --pack --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --allow --isolation --seccomp --max-processes --env-var -e --no-env --secret --cwd -C --sync --no-sync --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --python --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--input -i --output -o --endpoint --path --workers -w --concurrency --tries --detach -d --gpus -g --gpu-mem --gpu-type --mig --whole-node --exclusive --cpus -c --mem --disk --node-label --constraint --region --zone --pool --cloud --max-price --by --fabric --placement-group --topology --spread --pack --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --allow --isolation --seccomp --max-processes --env-var -e --no-env --secret --registry-secret --cwd -C --sync --no-sync --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --python --json --head --data --help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -c -f -- "$cur")); return ;;
     "notebook")
       case $prev in
@@ -2302,6 +2311,7 @@ _billow() {
         --max-processes) return ;;
         --env-var|-e) return ;;
         --secret) return ;;
+        --registry-secret) return ;;
         --output) return ;;
         --input) return ;;
         --volume) return ;;
@@ -2319,7 +2329,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--port --dir --sleep-after --server --stop --gpus -g --gpu-mem --gpu-type --mig --whole-node --exclusive --cpus -c --mem --disk --node-label --constraint --region --zone --pool --cloud --max-price --by --fabric --placement-group --topology --spread --pack --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --allow --isolation --seccomp --max-processes --env-var -e --no-env --secret --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --python --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--port --dir --sleep-after --server --stop --gpus -g --gpu-mem --gpu-type --mig --whole-node --exclusive --cpus -c --mem --disk --node-label --constraint --region --zone --pool --cloud --max-price --by --fabric --placement-group --topology --spread --pack --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --allow --isolation --seccomp --max-processes --env-var -e --no-env --secret --registry-secret --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --python --head --data --help -h" -- "$cur")); return; fi
       return ;;
     "env create")
       case $prev in

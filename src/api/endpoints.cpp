@@ -174,8 +174,8 @@ void deploy(CallPtr call) {
     });
   };
   std::string secrets;
-  for (const auto& secret : command.spec.surroundings.secrets)
-    secrets += fmt::format("; it reads the secret {}", secret.name);
+  for (const std::string& secret : secret_names(command.spec.surroundings))
+    secrets += fmt::format("; it reads the secret {}", secret);
   if (command.policy.access == EndpointAccess::local && secrets.empty())
     return run();
   with_approval(

@@ -40,11 +40,14 @@ struct Ran {
 };
 
 // Runs a program to its end. With `terminal`, it runs on a pseudo-terminal and its output goes
-// there.
+// there. `given`: a descriptor that it has too, under the same number; -1: none.
 Result<Ran> run(const std::vector<std::string>& argv,
                 const std::vector<std::string>& env,
-                const std::function<void(std::string_view)>& terminal = {}) {
+                const std::function<void(std::string_view)>& terminal = {},
+                int given = -1) {
   process::Spawn request{.argv = argv, .env = env, .on_parent_death = SIGKILL};
+  if (given >= 0)
+    request.fds = {{given, given}};
   Fd a, b, theirs_a, theirs_b;
   if (terminal) {
     winsize size{};
@@ -148,7 +151,8 @@ constexpr const char* site_policy = "/etc/containers/policy.json";
 
 class Podman {
  public:
-  static Result<Podman> create(const std::string& store) {
+  static Result<Podman> create(const ImageWish& wish) {
+    const std::string& store = wish.store;
     Podman p;
     p.store_ = store;
     const std::string program = BILLOW_TRY(find_program("podman"));
@@ -201,6 +205,10 @@ class Podman {
     p.env_.push_back(fmt::format("_CONTAINERS_ROOTLESS_GID={}", ::getgid()));
     p.env_.push_back("XDG_RUNTIME_DIR=" + store + "/xdg");
     p.logins_ = login_file(p.home_);
+    if (!wish.login.secret.empty()) {
+      p.login_ = BILLOW_TRY(login_in_memory(wish.login, wish.name));
+      p.logins_ = fmt::format("/proc/self/fd/{}", p.login_.get());
+    }
     if (!p.logins_.empty())
       p.env_.push_back("REGISTRY_AUTH_FILE=" + p.logins_);
     return p;
@@ -209,7 +217,7 @@ class Podman {
   Result<Ran> inside(std::vector<std::string> args,
                      const std::function<void(std::string_view)>& terminal = {}) const {
     args.insert(args.begin(), argv_.begin(), argv_.end());
-    return run(args, env_, terminal);
+    return run(args, env_, terminal, login_.get());
   }
   // Runs the user's own podman with the user's own store. Only before namespaces are entered.
   Result<Ran> own(std::vector<std::string> args) const {
@@ -236,6 +244,7 @@ class Podman {
  private:
   std::string store_, home_, logins_;
   std::vector<std::string> argv_, env_, outside_;
+  Fd login_;  // of a secret: `logins_` names it, under the same number in podman
 };
 
 std::vector<std::string> texts(const Json& list) {
@@ -347,9 +356,12 @@ Status pull(const Podman& podman, const ImageWish& wish, const std::string& name
           fmt::format("image {} could not be stored on this node: {}", name, why),
           fmt::format("check that the job's user can write to {} and that the disk is not full",
                       wish.store));
-  if (why.find("unauthorized") != std::string::npos || why.find("denied") != std::string::npos)
-    return fail(Code::forbidden, fmt::format("image {} may not be pulled: {}", name, why),
-                "log in on the node as the job's user: podman login");
+  for (const char* denied : {"unauthorized", "denied", "invalid username/password"})
+    if (why.find(denied) != std::string::npos)
+      return fail(Code::forbidden,
+                  fmt::format("image {} may not be pulled: {}{}", name,
+                              refused_login(wish.login, wish.name), why),
+                  login_hint(wish.login));
   return fail(Code::unavailable, fmt::format("image {} could not be pulled: {}", name, why),
               "check that the node can reach the registry");
 }
@@ -522,11 +534,15 @@ Result<std::string> find_program(const std::string& name) {
 
 Result<std::optional<LocalImage>> provide_image(const ImageWish& wish) {
   BILLOW_TRY(find_program("runc"));
-  const Podman podman = BILLOW_TRY(Podman::create(wish.store));
+  const Podman podman = BILLOW_TRY(Podman::create(wish));
   ImageWish exact = wish;
   if (!wish.signed_by.empty()) {
     wish.note(fmt::format("checking the signature of {}", wish.name.text()));
-    exact.name.digest = BILLOW_TRY(signed_digest(wish.name, wish.signed_by, podman.logins()));
+    auto digest = signed_digest(wish.name, wish.signed_by, podman.logins());
+    if (!digest && digest.error().code == Code::forbidden && !wish.login.secret.empty())
+      return fail(Code::forbidden, refused_login(wish.login, wish.name) + digest.error().message,
+                  login_hint(wish.login));
+    exact.name.digest = BILLOW_TRY(std::move(digest));
   }
   return ImageProvider(podman, exact).provide();
 }

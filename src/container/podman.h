@@ -13,6 +13,7 @@
 
 #include "base/result.h"
 #include "container/plan.h"
+#include "container/registry_login.h"
 #include "core/model/image_name.h"
 
 namespace billow::container {
@@ -27,6 +28,7 @@ struct ImageWish {
   // A public key in PEM: only an image with a signature of this key is used, never one of the
   // user's own podman. Empty: any image.
   std::string signed_by = {};
+  RegistryLogin login = {};               // empty: the logins of the user on this node
   std::function<void(std::string)> note;  // receives progress texts
 };
 // Returns the image and fetches it if necessary. Enters namespaces, so it needs a process for

@@ -5,6 +5,7 @@
 #include "base/crypto.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "container/registry_login.h"
 #include "net/address.h"
 #include "net/http/blocking_client.h"
 
@@ -18,18 +19,10 @@ constexpr const char* manifest_kinds =
     "application/vnd.docker.distribution.manifest.v2+json, "
     "application/vnd.docker.distribution.manifest.list.v2+json";
 
-// The login for a registry as podman and docker store it, without their helper programs.
 Result<std::string> login_for(const std::string& host, const std::string& file) {
   if (file.empty())
     return std::string();
-  const Json all = BILLOW_TRY(parse_json(BILLOW_TRY(read_file(file, 1 << 20))));
-  for (const std::string& name : {host, "https://" + host, "https://" + host + "/v1/"})
-    if (const Json* found = all["auths"].find(name))
-      return std::string((*found)["auth"].str_or(""));
-  if (const Json* hub = all["auths"].find("https://index.docker.io/v1/");
-      hub && host == "docker.io")
-    return std::string((*hub)["auth"].str_or(""));
-  return std::string();
+  return login_in(BILLOW_TRY(parse_json(BILLOW_TRY(read_file(file, 1 << 20)))), host);
 }
 
 bool may_be_called(const net::Url& url) {
@@ -103,8 +96,7 @@ Status Registry::sign_in(std::string_view challenge) {
     return {};
   }
   if (asked.scheme != "bearer" || asked.realm.empty())
-    return fail(Code::forbidden, fmt::format("registry {} needs a login", host_),
-                "log in on the node as the job's user: podman login");
+    return fail(Code::forbidden, fmt::format("registry {} needs a login", host_), login_hint({}));
   net::Headers headers;
   if (!login_.empty())
     headers.add("Authorization", "Basic " + login_);
@@ -120,7 +112,7 @@ Status Registry::sign_in(std::string_view challenge) {
   if (answer.status != 200 || token.empty())
     return fail(Code::forbidden,
                 fmt::format("registry {} gave no token (HTTP {})", host_, answer.status),
-                "log in on the node as the job's user: podman login");
+                login_hint({}));
   authorization_ = "Bearer " + token;
   return {};
 }

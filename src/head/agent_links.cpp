@@ -299,6 +299,7 @@ void AgentLinks::deliver(const control::Effect& effect) {
   found->second->send(completed, {});
   for (auto& secret : completed.secrets)
     wipe(secret.value);
+  wipe(completed.registry_login.value);
 }
 
 // Ends tasks without charge that no node has ever heard of. If some tasks of a gang were sent, all

@@ -18,6 +18,7 @@
 #include "container/environment.h"
 #include "container/podman.h"
 #include "container/run.h"
+#include "core/model/catalogue.h"
 #include "core/model/held_variables.h"
 #include "core/wire/codec.h"
 
@@ -33,6 +34,9 @@ constexpr OptionSpec box_options[] = {
     {"limit", 0, "BYTES", "how much space unpacked environments, or images, may use"},
     {"key", 0, "KEY", "key of the task that will run in it"},
     {"signed-by", 0, "KEY", "only an image with a signature of this public key (PEM, in base64)"},
+    {"registry-secret", 0, "NAME",
+     "standard input has the login for the image's registry, in base64; the name of the secret it "
+     "is from"},
     {"enter", 0, "FILE",
      "enter the container that this file describes and run COMMAND, SSH_ORIGINAL_COMMAND or a "
      "shell there"},
@@ -69,12 +73,19 @@ int bring_image(const Parsed& parsed) {
   std::string signer;
   if (!base64_decode(parsed.get("signed-by"), signer))
     return report_usage({Code::invalid, "--signed-by is not base64", ""});
+  container::RegistryLogin login{.secret = parsed.get("registry-secret"), .value = {}};
+  if (!login.secret.empty()) {
+    const auto given = read_file("/dev/stdin", 2 * limits::secret_bytes_max);
+    if (!given || !base64_decode(*given, login.value))
+      return report_usage({Code::invalid, "standard input has no login in base64", ""});
+  }
   return tell_result("image",
                      container::provide_image({.store = parsed.get("store"),
                                                .name = *name,
                                                .key = parsed.get("key"),
                                                .bytes_max = static_cast<std::uint64_t>(*limit),
                                                .signed_by = signer,
+                                               .login = login,
                                                .note = [](std::string text) {
                                                  tell(Json::object({{"note", std::move(text)}}));
                                                }}));

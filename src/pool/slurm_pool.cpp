@@ -136,11 +136,21 @@ std::string SlurmPool::node_script(const Order& order) const {
     join += " --sim " + shell_quote(settings_.sim);
   join += m.nodes > 1 ? " --node-name " + shell_quote(m.name) + ".\"$SLURM_PROCID\""
                       : " --node-name " + shell_quote(m.name);
-  // Each node gets a directory that is deleted with the allocation, and the join token in a file.
+  // Each node gets a directory that is deleted with the allocation, and the join token in a file. A
+  // script that is killed cannot delete it, so the next one on the node does: its lock is free.
   return fmt::format(
       "umask 077\n"
+      "dir=\n"
+      "trap 'exit 143' TERM INT HUP\n"
+      "trap '[ -z \"$dir\" ] || rm -rf \"$dir\"' EXIT\n"
+      "for old in \"${{TMPDIR:-/tmp}}\"/billow-*.??????; do\n"
+      "  [ -O \"$old\" ] && [ ! -L \"$old\" ] && [ -e \"$old/alive\" ] || continue\n"
+      "  flock -n \"$old/alive\" rm -rf \"$old\" 2>/dev/null || true\n"
+      "done\n"
       "dir=$(mktemp -d \"${{TMPDIR:-/tmp}}/billow-{}.XXXXXX\") || exit 1\n"
-      "trap 'rm -rf \"$dir\"' EXIT\n"
+      "exec 9> \"$dir/new\"\n"
+      "flock -n 9 || true\n"
+      "mv \"$dir/new\" \"$dir/alive\"\n"
       "printf '%s\\n' {} > \"$dir/token\"\n"
       "billow={}\n"
       "[ -x \"$billow\" ] || billow=billow\n"

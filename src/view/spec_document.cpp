@@ -40,6 +40,7 @@ constexpr std::string_view lines_of_roles[] = {
     "surroundings.outputs",
     "surroundings.processes_max",
     "surroundings.refused_calls",
+    "surroundings.registry_secret",
     "surroundings.seccomp",
     "surroundings.secrets",
     "surroundings.volumes",
@@ -142,6 +143,8 @@ void add_surroundings(Json& document, const Surroundings& around) {
                                               {"digest", around.environment_digest}}));
   add_data(document, around);
   add_secrets(document, around);
+  if (!around.registry_secret.empty())
+    document.set("registry_secret", around.registry_secret);
   if (around.network != ContainerNetwork::host)
     document.set("network", enum_name(around.network));
   if (!around.allow.empty()) {

@@ -1,7 +1,7 @@
 """Container images without a network: root file systems made of busybox, and a registry on
 loopback."""
 import base64
-import contextlib
+import crypt
 import hashlib
 import io
 import json
@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import tarfile
+import urllib.error
 import urllib.request
 
 from ports import free_port
@@ -168,9 +169,11 @@ def link(name, target):
 class Registry:
     """A registry on loopback, and a podman of the test's own that fills it."""
 
-    def __init__(self, root, inside=()):
-        """`inside`: put before its commands, where it is to run in a network of its own."""
+    def __init__(self, root, inside=(), login=()):
+        """`inside`: put before its commands, where it is to run in a network of its own. `login`:
+        the user and password without which it answers nothing."""
         self.inside = list(inside)
+        self.login = ":".join(login)
         self.root = os.path.join(root, "registry")
         os.makedirs(self.root)
         self.port = free_port()
@@ -180,6 +183,12 @@ class Registry:
                 f"version: 0.1\nstorage: {{filesystem: {{rootdirectory: {self.root}/data}}}}\nhttp:"
                 f" {{addr: 127.0.0.1:{self.port}}}\n"
             )
+            if login:
+                words = os.path.join(self.root, "htpasswd")
+                f.write(f"auth: {{htpasswd: {{realm: tests, path: {words}}}}}\n")
+                with open(words, "w", encoding="ascii") as known:
+                    hashed = crypt.crypt(login[1], crypt.mksalt(crypt.METHOD_BLOWFISH, rounds=16))
+                    known.write(f"{login[0]}:{hashed.replace('$2b$', '$2y$', 1)}\n")
         self.log = open(os.path.join(self.root, "log"), "wb")
         self.process = subprocess.Popen(
             [*self.inside, "docker-registry", "serve", config],
@@ -208,10 +217,13 @@ class Registry:
                 ).returncode
                 == 0
             )
-        with contextlib.suppress(OSError):
+        try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/v2/", timeout=5) as answer:
                 return answer.status == 200
-        return False
+        except urllib.error.HTTPError as error:
+            return bool(self.login) and error.code == 401
+        except OSError:
+            return False
 
     def podman(self, *args, **options):
         state = [
@@ -236,7 +248,8 @@ class Registry:
         """Makes an image and pushes it; the name to run it by."""
         options = [part for change in changes for part in ("--change", change)]
         self.podman("import", *options, "-", self.name(image), input=tar)
-        self.podman("push", "--tls-verify=false", self.name(image))
+        creds = [f"--creds={self.login}"] if self.login else []
+        self.podman("push", "--tls-verify=false", *creds, self.name(image))
         return self.name(image)
 
     def send(self, method, path, body, kind):

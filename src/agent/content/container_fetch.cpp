@@ -17,6 +17,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "core/wire/codec.h"
+#include "process/sealed_memory_linux.h"
 
 namespace billow::agent {
 namespace {
@@ -180,6 +181,13 @@ Result<std::optional<container::LocalImage>> fetch_image(const ImageRequest& req
                               request.user, control, "image " + request.image);
   if (!request.signed_by.empty())
     helper.argv.insert(helper.argv.end(), {"--signed-by", base64(request.signed_by)});
+  // As its standard input: neither its arguments, its variables nor a file hold the login.
+  Fd login;
+  if (!request.login.secret.empty()) {
+    login = BILLOW_TRY(process::sealed_memory("login", request.login.value));
+    helper.input = login.get();
+    helper.argv.insert(helper.argv.end(), {"--registry-secret", request.login.secret});
+  }
   helper.line = [&](std::string_view line) {
     output.take(line, control);
   };

@@ -15,6 +15,7 @@
 #include "base/result.h"
 #include "container/environment.h"
 #include "container/podman.h"
+#include "core/model/surroundings.h"
 
 namespace billow::agent {
 
@@ -32,6 +33,7 @@ struct ImageRequest {
   UserRecord user;
   std::uint64_t bytes_max = 0;
   std::string signed_by;  // a public key in PEM; empty: signatures are not needed
+  GivenLogin login;       // for the image's registry
 };
 struct EnvironmentRequest {
   std::string name, digest, store, key;

@@ -221,26 +221,27 @@ std::function<Containers::Fetched(const FetchPlace&)> Containers::make_fetch(
         show_in_node_root(prepared.plan);
       return prepared;
     };
-  return [plan, control, task, source,
-          request = ImageRequest{asked.image, store, plan.key, user, options_.image_bytes_max,
-                                 signer}](const FetchPlace& place) mutable -> Fetched {
-    control.cgroups = place.groups();
-    const auto found = BILLOW_TRY(fetch_image(request, control));
-    if (!found)
-      return std::nullopt;
-    plan.root = true;
-    plan.uses = found->id;
-    plan.layers_dir = container::layers_dir(plan.store);
-    plan.layers = found->layers;
-    plan.config = found->config;
-    // The head records the digest so that a restarted job uses exactly this image. The task starts
-    // even if that fails.
-    if (source.credential && !found->digest.empty())
-      if (const Status told = tell_image(source, task.value, found->digest); !told)
-        log_warn("task {}: could not report its image digest to the head: {}", task.value,
-                 told.error().message);
-    return Prepared{plan, found->digest, {}};
-  };
+  return
+      [plan, control, task, source,
+       request = ImageRequest{asked.image, store, plan.key, user, options_.image_bytes_max, signer,
+                              start.registry_login}](const FetchPlace& place) mutable -> Fetched {
+        control.cgroups = place.groups();
+        const auto found = BILLOW_TRY(fetch_image(request, control));
+        if (!found)
+          return std::nullopt;
+        plan.root = true;
+        plan.uses = found->id;
+        plan.layers_dir = container::layers_dir(plan.store);
+        plan.layers = found->layers;
+        plan.config = found->config;
+        // The head records the digest so that a restarted job uses exactly this image. The task
+        // starts even if that fails.
+        if (source.credential && !found->digest.empty())
+          if (const Status told = tell_image(source, task.value, found->digest); !told)
+            log_warn("task {}: could not report its image digest to the head: {}", task.value,
+                     told.error().message);
+        return Prepared{plan, found->digest, {}};
+      };
 }
 
 void Containers::note(TaskId task,

@@ -10,6 +10,7 @@
 
 #include <cstdlib>
 
+#include "process/sealed_memory_linux.h"
 #include "process/spawn.h"
 #include "supervise/secrets.h"
 
@@ -207,21 +208,6 @@ Result<Launcher> Launcher::create(LauncherOptions options) {
   return launcher;
 }
 
-namespace {
-
-// Memory that nobody can change any more, for one reader.
-Result<Fd> sealed_memory(const char* name, std::string_view content) {
-  Fd memory(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!memory)
-    return fail_errno("memfd_create", errno);
-  BILLOW_TRY_VOID(write_all(memory.get(), content));
-  if (::fcntl(memory.get(), F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW) != 0)
-    return fail_errno("seal memory", errno);
-  return memory;
-}
-
-}  // namespace
-
 Result<SupervisorLink> Launcher::launch(NewTask task,
                                         std::string_view secrets,
                                         std::string_view redacted,
@@ -239,11 +225,11 @@ Result<SupervisorLink> Launcher::launch(NewTask task,
   request.fds = {{theirs.get(), fd_ctl}, {task.lock.get(), fd_lock}};
   Fd memory, hidden;
   if (!secrets.empty()) {
-    memory = BILLOW_TRY(sealed_memory("secrets", secrets));
+    memory = BILLOW_TRY(process::sealed_memory("secrets", secrets));
     request.fds.push_back({memory.get(), fd_secrets});
   }
   if (!redacted.empty()) {
-    hidden = BILLOW_TRY(sealed_memory("redacted", redacted));
+    hidden = BILLOW_TRY(process::sealed_memory("redacted", redacted));
     request.fds.push_back({hidden.get(), fd_redacted});
   }
   if (network) {

@@ -405,9 +405,6 @@ static void specify_run(const Start& start, SteadyTime paid_until, TaskSpec& spe
 // mounts (furnish), its terminal, log and deadlines, and its control group (limit). Later steps
 // need earlier ones: the directory belongs to the user, and the variables name directory and GPUs.
 Status Tasks::specify(Starting& s, SteadyTime paid_until) {
-  for (const GivenSecret& secret : s.start.secrets)
-    if (secret.variable.empty() && secret.file.empty())
-      return fail(Code::conflict, secret.value);  // the head says here why it has no value
   BILLOW_TRY_VOID(check_system_calls(s.start.surroundings.refused_calls));
   BILLOW_TRY_VOID(specify_command(s));
   BILLOW_TRY_VOID(specify_rights(s));
@@ -454,6 +451,11 @@ void Tasks::refuse(TaskId task, const Error& why, int code) {
 }
 
 void Tasks::perform(const effect::StartTask& e) {
+  for (const GivenSecret& secret : e.start.secrets)
+    if (secret.variable.empty() && secret.file.empty())  // the head says here why it has no value
+      return end_unstarted(
+          e.start.task,
+          {.kind = ExitKind::exec_failed, .code = 126, .signal = 0, .message = secret.value});
   if (const Status noted = note_leftovers(options_.kept_dir, e.start);
       !noted)  // files that could not be found again must not be fetched
     return end_unstarted(e.start.task, {.kind = ExitKind::exec_failed,

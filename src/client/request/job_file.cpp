@@ -128,10 +128,10 @@ struct FileReader {
 
   // Options of a role; what applies to the whole group stands in [job].
   static bool is_of_role(std::string_view key) {
-    constexpr std::string_view keys[] = {"gpus",   "gpu-mem", "gpu-type", "cpus",   "mem",
-                                         "procs",  "retries", "image",    "env",    "env-var",
-                                         "no-env", "secret",  "volume",   "strict", "max-processes",
-                                         "share",  "output"};
+    constexpr std::string_view keys[] = {
+        "gpus",    "gpu-mem", "gpu-type",      "cpus",    "mem",    "procs",
+        "retries", "image",   "env",           "env-var", "no-env", "secret",
+        "volume",  "strict",  "max-processes", "share",   "output", "registry-secret"};
     return std::find(std::begin(keys), std::end(keys), key) != std::end(keys);
   }
 

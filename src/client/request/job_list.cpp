@@ -398,6 +398,8 @@ void describe_surroundings(Facts& facts, const Json& job) {
   if (const auto image = job["image"].str_or(""); !image.empty())
     facts.add("image", fmt::format("{}{}{}", image, job["image_digest"].is_string() ? " " : "",
                                    job["image_digest"].str_or("")));
+  if (const auto secret = job["registry_secret"].str_or(""); !secret.empty())
+    facts.add("registry login", fmt::format("secret {}", secret));
   if (const auto name = job.at("environment", "name").str_or(""); !name.empty())
     facts.add("runs in", fmt::format("{} {}", name, job.at("environment", "digest").str_or("")));
   for (const Json& one : job["secrets"].items())

@@ -19,7 +19,6 @@
 #include "client/frame/values.h"
 #include "client/request/option_values.h"
 #include "core/model/image_name.h"
-#include "s3/objects.h"
 
 namespace billow::client {
 namespace job_option {
@@ -185,15 +184,10 @@ Status directory(const Given& g) {
   return {};
 }
 Status output(const Given& g) {
-  const auto url = g.value.find("=s3://");
-  if (url == std::string_view::npos) {
+  if (g.value.find("=s3://") == std::string_view::npos)
     g.request.outputs.push_back(BILLOW_TRY(output_path(g.value)));
-    return {};
-  }
-  if (const auto place = s3::parse_place(g.value.substr(url + 1)); !place)
-    return pass(Error(place.error()).in("--output"));
-  g.spec.surroundings.outputs.push_back(
-      {std::string(g.value.substr(url + 1)), BILLOW_TRY(output_path(g.value.substr(0, url)))});
+  else
+    g.spec.surroundings.outputs.push_back(BILLOW_TRY(object_output(g.value)));
   return {};
 }
 Status time_sliced(const Given& g) {
@@ -443,6 +437,12 @@ constexpr JobOption job_option_table[] = {
      [](const Given& g) -> Status {
        g.spec.surroundings.secrets.push_back(BILLOW_TRY(parse_secret(g.value)));
        return {};
+     }},
+    {{"registry-secret", 0, "NAME",
+      "secret of the project with the login for the image's registry: USER:PASSWORD or auth.json"},
+     "Surroundings.registry_secret",
+     [](const Given& g) {
+       return set_registry_secret(g.spec.surroundings, g.value);
      }},
     {{"cwd", 'C', "DIR", "working directory (default: the current one)", false,
       Completes::directory},

@@ -107,6 +107,15 @@ Result<SecretWish> parse_secret(std::string_view text) {
   return wish;
 }
 
+Status set_registry_secret(Surroundings& surroundings, std::string_view name) {
+  // The value is not quoted: it may be the password itself, written here by mistake.
+  if (!check_name("secret", name))
+    return fail(Code::invalid, "--registry-secret expects the name of a secret, not its value",
+                "set the value with `billow secret set NAME`, never here");
+  surroundings.registry_secret = name;
+  return {};
+}
+
 // A plain path inside the working directory.
 Result<std::string> output_path(std::string_view value, std::string_view option) {
   std::string path(value);
@@ -165,6 +174,14 @@ Result<ObjectWish> object_input(std::string_view value) {
   }
   wish.path = BILLOW_TRY(output_path(path, "input"));
   return wish;
+}
+
+Result<ObjectWish> object_output(std::string_view value) {
+  const auto equals = value.find("=s3://");
+  const std::string_view url = value.substr(equals + 1);
+  if (const auto place = s3::parse_place(url); !place)
+    return pass(Error(place.error()).in("--output"));
+  return ObjectWish{std::string(url), BILLOW_TRY(output_path(value.substr(0, equals)))};
 }
 
 // "data:/mnt/data", "data:/mnt/data:ro"

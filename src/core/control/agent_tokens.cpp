@@ -220,8 +220,8 @@ std::optional<Approval> needs_approval(const State& state,
                       format_usd(limit.amount), format_usd(token.agent.per_job));
   std::set<std::string> secrets;
   each_options(spec, [&](const auto& options) {
-    for (const SecretWish& secret : options.surroundings.secrets)
-      secrets.insert(secret.name);
+    for (const std::string& name : secret_names(options.surroundings))
+      secrets.insert(name);
   });
   for (const std::string& secret : secrets)
     why += fmt::format("{}it reads the secret {}", why.empty() ? "" : "; ", secret);

@@ -172,15 +172,19 @@ Status check_secret_file(const SecretWish& wish, const std::vector<SecretWish>& 
   return {};
 }
 
+Status check_has_secret(const State& state, ProjectId project, const std::string& name) {
+  if (state.secrets.contains({project, name}))
+    return {};
+  return fail(Code::not_found,
+              fmt::format("project {} has no secret \"{}\"", state.projects.at(project).name, name),
+              near_hint(state.secrets, project, name, "secret"));
+}
+
 Status check_secret(const State& state,
                     const SecretWish& wish,
                     const std::vector<SecretWish>& all,
                     ProjectId project) {
-  if (!state.secrets.contains({project, wish.name}))
-    return fail(
-        Code::not_found,
-        fmt::format("project {} has no secret \"{}\"", state.projects.at(project).name, wish.name),
-        near_hint(state.secrets, project, wish.name, "secret"));
+  BILLOW_TRY_VOID(check_has_secret(state, project, wish.name));
   if (wish.variable.empty() == wish.file.empty())
     return fail(Code::invalid,
                 fmt::format("secret {} must be either a variable or a file", wish.name),
@@ -194,6 +198,15 @@ Status check_secret(const State& state,
     return fail(Code::invalid, fmt::format("a secret cannot be the variable {}", wish.variable),
                 "choose another: --secret NAME=VARIABLE");
   return {};
+}
+
+Status check_registry_secret(const State& state, const Surroundings& s, ProjectId project) {
+  if (s.registry_secret.empty())
+    return {};
+  if (s.image.empty())
+    return fail(Code::invalid, "a registry secret is for the image of a job, and this job has none",
+                "add --image, or drop --registry-secret");
+  return check_has_secret(state, project, s.registry_secret);
 }
 
 Result<const Volume*> find_volume(const State& state,
@@ -282,6 +295,7 @@ Status Decider::check_surroundings(JobSpec& spec, ProjectId project, UserId user
                             processes_asked_min, processes_asked_max, s.processes_max));
   for (const SecretWish& wish : s.secrets)
     BILLOW_TRY_VOID(check_secret(state, wish, s.secrets, project));
+  BILLOW_TRY_VOID(check_registry_secret(state, s, project));
   for (const VolumeWish& wish : s.volumes) {
     const Volume* volume =
         BILLOW_TRY(find_volume(state, wish.name, state.projects.at(project).name));
@@ -320,16 +334,10 @@ Decision Decider::operator()(const RemoveSecret& c) {
                ? Decision(Events{SecretRemoved{{}, c.name}})
                : Decision(Events{});
   const ProjectId project = BILLOW_TRY(project_for(c.project, c.user));
-  if (!state.secrets.contains({project, c.name}))
-    return fail(
-        Code::not_found,
-        fmt::format("project {} has no secret \"{}\"", state.projects.at(project).name, c.name),
-        near_hint(state.secrets, project, c.name, "secret"));
+  BILLOW_TRY_VOID(check_has_secret(state, project, c.name));
   BILLOW_TRY_VOID(not_served(
       state, fmt::format("secret \"{}\"", c.name), [&](const Endpoint& e, const Surroundings& s) {
-        return e.project == project &&
-               std::any_of(s.secrets.begin(), s.secrets.end(),
-                           [&](const SecretWish& wish) { return wish.name == c.name; });
+        return e.project == project && std::ranges::count(secret_names(s), c.name) > 0;
       }));
   return Events{SecretRemoved{project, c.name}};
 }

@@ -104,6 +104,7 @@ struct Surroundings {
   std::vector<std::string> refused_calls;  // names of system calls, besides those of the profile
   // Private networks that a job with the network `internet` reaches (AddressBlock).
   std::vector<std::string> allow;
+  std::string registry_secret;  // a secret with the login for the registry of `image`
   bool operator==(const Surroundings&) const = default;
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
@@ -120,8 +121,18 @@ struct Surroundings {
     v("seccomp", s.seccomp);
     v("refused_calls", s.refused_calls);
     v("allow", s.allow);
+    v("registry_secret", s.registry_secret);
   }
 };
+// The names of all secrets that the job uses, itself or to fetch its image.
+inline std::vector<std::string> secret_names(const Surroundings& s) {
+  std::vector<std::string> names;
+  for (const SecretWish& wish : s.secrets)
+    names.push_back(wish.name);
+  if (!s.registry_secret.empty())
+    names.push_back(s.registry_secret);
+  return names;
+}
 
 // ---- as sent to a node
 struct BoundVolume {
@@ -145,6 +156,17 @@ struct GivenSecret {
   static constexpr void fields(S& s, V& v) {
     v("variable", s.variable);
     v("file", s.file);
+    v("value", s.value);
+  }
+};
+// For the pull of the image only; the job itself does not get it.
+struct GivenLogin {
+  std::string secret;  // its name, for messages; empty: none
+  std::string value;   // in base64: USER:PASSWORD, or an auth.json of podman or docker
+  bool operator==(const GivenLogin&) const = default;
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("secret", s.secret);
     v("value", s.value);
   }
 };

@@ -20,8 +20,8 @@ bool NodeGroups::before(GroupSlot a, GroupSlot b) const {
 }
 
 void NodeGroups::log(GroupSlot g) {
-  live_[g].since = log_end();
-  log_.push_back(g);
+  since_[g] = log_end();
+  log_.push_back({groups_[g].brief, g});
   if (log_.size() <= 4 * groups_.size() + 4096)
     return;
   // Classes that fall behind this point look through all groups for those that got nodes since.
@@ -37,7 +37,7 @@ GroupSlot NodeGroups::slot_for(std::uint64_t key, std::uint64_t tie, const FreeB
   if (free_.empty()) {
     it->second = static_cast<GroupSlot>(groups_.size());
     groups_.emplace_back();
-    live_.emplace_back();
+    since_.push_back(0);
   } else {
     it->second = free_.back();
     free_.pop_back();
@@ -48,7 +48,7 @@ GroupSlot NodeGroups::slot_for(std::uint64_t key, std::uint64_t tie, const FreeB
   g.tenant = next_tenant_;
   next_tenant_ = std::max(next_tenant_ + 1, 1u);
   g.seen_by = 0;
-  live_[it->second].brief = brief;
+  g.brief = brief;
   return it->second;
 }
 
@@ -89,7 +89,7 @@ void NodeGroups::leave(Slot node, GroupSlot from) {
   if (!g.members.empty())
     return;
   --awake_;
-  live_[from].since = 0;
+  since_[from] = 0;
   asleep_.emplace_back(from, ++g.sleeps);
   evict();
 }

@@ -21,17 +21,18 @@
 
 namespace billow::sched {
 
-// One of 64 bits for a type of GPU: types with different marks are different.
+// One bit for a type of GPU: types with different marks are different.
 inline std::uint64_t mark_of(std::uint64_t type_hash) {
-  return std::uint64_t{1} << (type_hash & 63);
+  return std::uint64_t{1} << (type_hash % 63);
 }
+inline constexpr std::uint64_t mark_of_any = std::uint64_t{1} << 63;  // every node has it
 
 // What most tasks that do not fit need more of: read before anything else of a group, because most
 // groups have no capacity for most classes.
 struct FreeBrief {
   std::int64_t cpu_milli = 0;  // -1: its nodes accept no jobs
   std::int64_t mem_mib = 0;
-  std::uint64_t type_marks = 0;  // mark_of() the types of its cards
+  std::uint64_t type_marks = 0;  // mark_of() the types of its cards, and mark_of_any
   std::int32_t most_milli = 0;   // on one card
   std::int32_t idle_cards = 0;   // all their compute is free
 };
@@ -53,6 +54,7 @@ struct NodeGroup {
   std::uint32_t tenant = 0;   // number of the group; 0: the slot is empty
   std::uint32_t sleeps = 0;   // how often it lost its last node
   std::vector<Slot> members;  // last: the first choice
+  FreeBrief brief;
   // The input of the score, for the model of `seen_by`.
   PackNode pack;
   PackView view;
@@ -84,11 +86,9 @@ class NodeGroups {
   NodeGroup& at(GroupSlot g) { return groups_[g]; }
   const NodeGroup& at(GroupSlot g) const { return groups_[g]; }
   // The log position at which the group got its nodes; 0: it has none.
-  std::uint64_t since(GroupSlot g) const { return live_[g].since; }
-  bool alive(const CandidateOrder::Open& entry) const {
-    return live_[entry.group].since == entry.since;
-  }
-  const FreeBrief& brief(GroupSlot g) const { return live_[g].brief; }
+  std::uint64_t since(GroupSlot g) const { return since_[g]; }
+  bool alive(const CandidateOrder::Open& entry) const { return since_[entry.group] == entry.since; }
+  const FreeBrief& brief(GroupSlot g) const { return groups_[g].brief; }
   const Precedence& precedence(Slot node) const { return precedence_[node]; }
   // Whether the first choice of `a` comes before that of `b` at equal scores. Both have members.
   bool before(GroupSlot a, GroupSlot b) const;
@@ -97,28 +97,27 @@ class NodeGroups {
   // index.
   std::uint64_t log_base() const { return log_base_; }
   std::uint64_t log_end() const { return log_base_ + log_.size(); }
-  GroupSlot logged(std::uint64_t position) const { return log_[position - log_base_]; }
+  // The brief stands beside it: most entries are passed over for that alone.
+  struct Logged {
+    FreeBrief brief;
+    GroupSlot group = no_slot;
+  };
+  const Logged& logged(std::uint64_t position) const { return log_[position - log_base_]; }
 
  private:
   GroupSlot slot_for(std::uint64_t key, std::uint64_t tie, const FreeBrief& brief);
   void log(GroupSlot g);
   void evict();
 
-  // What every class reads of every entry of the log.
-  struct Live {
-    std::uint64_t since = 0;
-    FreeBrief brief;
-  };
-
   std::vector<NodeGroup> groups_;
-  std::vector<Live> live_;
+  std::vector<std::uint64_t> since_;  // of each group
   std::unordered_map<std::uint64_t, GroupSlot> by_key_;
   std::vector<GroupSlot> free_;
   // Slot and its value of `sleeps`, oldest first.
   std::deque<std::pair<GroupSlot, std::uint32_t>> asleep_;
   std::size_t awake_ = 0;
   std::vector<Precedence> precedence_;  // by node slot
-  std::vector<GroupSlot> log_;
+  std::vector<Logged> log_;
   std::uint64_t log_base_ = 1;
   std::uint32_t next_tenant_ = 1;
 };

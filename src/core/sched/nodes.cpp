@@ -62,7 +62,7 @@ void describe(SchedIndex::Impl& index, NodeState& node) {
   distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
   node.kin.clear();
   node.ranked.clear();
-  node.type_marks = 0;
+  node.type_marks = mark_of_any;
   for (const GpuShape& g : node.shape.gpus)
     node.type_marks |= mark_of(hash_text(g.type));
   for (std::size_t i = 0; i < keys.size(); ++i) {

@@ -22,13 +22,11 @@ void CandidateOrder::add(const Open& entry) {
 void CandidateOrder::tidy(const NodeGroups& groups) {
   if (open_.size() <= 2 * kept_ + 4 * block)
     return;
-  std::vector<Open> before = std::move(open_);
-  clear();
-  for (const Open& entry : before) {
-    if (groups.alive(entry))
-      add(entry);
-  }
+  std::erase_if(open_, [&](const Open& entry) { return !groups.alive(entry); });
   kept_ = open_.size();
+  least_.assign((kept_ + block - 1) / block, closed);
+  for (std::size_t i = 0; i < kept_; ++i)
+    least_[i / block] = std::min(least_[i / block], open_[i].score);
 }
 
 // Finds the block's least score again and collects the entries that have the score `least`.

@@ -61,32 +61,39 @@ Scored score_exactly(Impl& index,
 // What a class asks for, as the log of groups is read for it.
 class Need {
  public:
-  explicit Need(const PlacementClass& c) : c_(c) {
+  explicit Need(const PlacementClass& c) {
     const Constraints& k = c.constraints;
     const Resources& r = c.resources;
     anywhere_ = k.regions.empty() && k.zones.empty() && k.fabrics.empty() && k.pools.empty() &&
                 k.placement_group.empty() && k.labels.empty() && c.home_regions.empty() &&
                 c.home_pools.empty() && r.disk_mib <= 0;
     share_ = r.gpus == 1 && !r.takes_node() && !c.mig && k.only_gpus.empty();
-    if (r.gpus > 0) {
+    least_.cpu_milli = r.cpu_milli;
+    least_.mem_mib = r.mem_mib;
+    least_.type_marks = mark_of_any;
+    if (r.gpus > 0 && !r.gpu_types.empty()) {
+      least_.type_marks = 0;
       for (const std::string& type : r.gpu_types) {
         types_.push_back(hash_text(type));
-        marks_ |= mark_of(types_.back());
+        least_.type_marks |= mark_of(types_.back());
       }
     }
+    if (r.gpus <= 0 || r.takes_node() || c.mig)
+      return;
+    if (r.gpus > 1 && r.share.milli >= whole_gpu_milli)
+      least_.idle_cards = r.gpus;
+    else
+      least_.most_milli = r.share.milli;
   }
 
-  // Whether a task of the class certainly does not fit on a node of the group.
+  // Whether a task of the class certainly does not fit on a node of the group. Without branches:
+  // what the answer depends on differs from group to group.
   bool surely_full(const FreeBrief& brief) const {
-    const Resources& r = c_.resources;
-    if (brief.cpu_milli < r.cpu_milli || brief.mem_mib < r.mem_mib)
-      return true;
-    if (marks_ != 0 && (marks_ & brief.type_marks) == 0)
-      return true;
-    if (r.gpus <= 0 || r.takes_node() || c_.mig)
-      return false;
-    return r.gpus > 1 && r.share.milli >= whole_gpu_milli ? brief.idle_cards < r.gpus
-                                                          : brief.most_milli < r.share.milli;
+    return static_cast<int>(brief.cpu_milli < least_.cpu_milli) |
+           static_cast<int>(brief.mem_mib < least_.mem_mib) |
+           static_cast<int>((brief.type_marks & least_.type_marks) == 0) |
+           static_cast<int>(brief.most_milli < least_.most_milli) |
+           static_cast<int>(brief.idle_cards < least_.idle_cards);
   }
   bool anywhere() const { return anywhere_; }  // every node that accepts jobs will do
   bool share() const { return share_; }        // of one card, no matter which of a node
@@ -96,9 +103,8 @@ class Need {
   }
 
  private:
-  const PlacementClass& c_;
   std::vector<std::uint64_t> types_;  // hashes of the types asked for
-  std::uint64_t marks_ = 0;
+  FreeBrief least_;                   // that a group must have; of the types, one
   bool anywhere_ = false, share_ = false;
 };
 
@@ -192,8 +198,6 @@ CandidateOrder& candidates(Impl& index, const PlacementClass& c) {
   NodeGroups& groups = index.groups;
   const Need need(c);
   const auto look = [&](GroupSlot g) {
-    if (need.surely_full(groups.brief(g)))
-      return;
     const Scored scored = score_group(index, need, c, groups.at(g));
     if (scored.score < CandidateOrder::closed)
       order.add({scored.score, groups.since(g), g, scored.gpu});
@@ -205,13 +209,15 @@ CandidateOrder& candidates(Impl& index, const PlacementClass& c) {
   }
   if (order.cursor < groups.log_base() || groups.log_end() - order.cursor > groups.size()) {
     for (GroupSlot g = 0; g < groups.size(); ++g) {
-      if (groups.since(g) != 0 && groups.since(g) >= order.cursor)
+      if (groups.since(g) != 0 && groups.since(g) >= order.cursor &&
+          !need.surely_full(groups.brief(g)))
         look(g);
     }
   } else {
     for (std::uint64_t at = order.cursor; at < groups.log_end(); ++at) {
-      if (const GroupSlot g = groups.logged(at); groups.since(g) == at)
-        look(g);
+      const NodeGroups::Logged& entry = groups.logged(at);
+      if (!need.surely_full(entry.brief) && groups.since(entry.group) == at)
+        look(entry.group);
     }
   }
   order.cursor = groups.log_end();

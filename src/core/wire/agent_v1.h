@@ -278,6 +278,7 @@ struct Start : TaskOptions {
                       // over afterwards
   std::uint16_t port = 0;     // of a replica: the agent says who has it
   std::int64_t disk_mib = 0;  // of the node's disk; 0: as the node's policy says
+  GivenLogin registry_login;
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("epoch", s.epoch);
@@ -303,6 +304,7 @@ struct Start : TaskOptions {
     v("volumes", s.volumes);
     v("secrets", s.secrets);
     v("disk_mib", s.disk_mib);
+    v("registry_login", s.registry_login);
   }
 };
 struct Stop {

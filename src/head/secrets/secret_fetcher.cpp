@@ -59,21 +59,24 @@ SecretFetcher::SecretFetcher(net::Loop& loop, Options options)
 
 bool SecretFetcher::holds(const control::Effect& effect) {
   const auto* start = get_if<wire::agent_v1::Start>(&effect.message);
-  if (!start || start->surroundings.secrets.empty())
+  if (!start)
+    return false;
+  const std::vector<std::string> names = secret_names(start->surroundings);
+  if (names.empty())
     return false;
   const control::State& state = options_.state();
   const Job* job = state.find_job(start->job);
   if (!job || options_.keeper->was_given(start->task))
     return false;
   std::vector<Wanted> wanted;
-  for (const SecretWish& wish : start->surroundings.secrets) {
-    const std::string text = options_.keeper->reference_of(job->project, wish.name);
+  for (const std::string& name : names) {
+    const std::string text = options_.keeper->reference_of(job->project, name);
     if (text.empty())
       continue;
     auto reference = secrets::parse_reference(text);
     auto backend = reference ? settings_of(state, *options_.keeper, reference->backend)
                              : Result<secrets::BackendSettings>(pass(Error(reference.error())));
-    wanted.push_back({wish.name, std::move(reference), std::move(backend)});
+    wanted.push_back({name, std::move(reference), std::move(backend)});
   }
   if (wanted.empty())
     return false;

@@ -220,26 +220,22 @@ Status SecretKeeper::end_rotation(const control::State& state) {
 Result<std::string> SecretKeeper::value_of(const control::State& state,
                                            ProjectId project,
                                            TaskId task,
-                                           const SecretWish& wish) const {
-  const auto found = durable_.find({project, wish.name});
+                                           const std::string& name) const {
+  const auto found = durable_.find({project, name});
   if (found == durable_.end())
     return fail(
         Code::not_found,
         fmt::format("project {} no longer has the secret {}; to set it again: billow secret set {}",
-                    state.projects.at(project).name, wish.name, wish.name));
+                    state.projects.at(project).name, name, name));
   Result<std::string> value = fail(Code::unavailable, "its value was not fetched");
   if (found->second.reference.empty()) {
-    value = unsealed(found->second.sealed, belongs_to(project, wish.name));
+    value = unsealed(found->second.sealed, belongs_to(project, name));
   } else if (const auto given = fetched_.find(task); given != fetched_.end()) {
-    if (const auto one = given->second.find(wish.name); one != given->second.end())
+    if (const auto one = given->second.find(name); one != given->second.end())
       value = one->second;
   }
   if (!value)
-    return pass(std::move(value.error()), fmt::format("secret {}", wish.name));
-  if (wish.file.empty() && value->find('\0') != std::string::npos)
-    return fail(Code::invalid, fmt::format("secret {} has a zero byte and cannot be a variable; "
-                                           "ask for it as a file: --secret {}:file",
-                                           wish.name, wish.name));
+    return pass(std::move(value.error()), fmt::format("secret {}", name));
   return value;
 }
 
@@ -265,13 +261,16 @@ void SecretKeeper::fill(const control::State& state,
                         wire::agent_v1::Start& start,
                         bool confidential) {
   start.secrets.clear();
+  start.registry_login = {};
   const Job* job = state.find_job(start.job);
-  if (!job || start.surroundings.secrets.empty())
+  const std::string& registry_secret = start.surroundings.registry_secret;
+  if (!job || (start.surroundings.secrets.empty() && registry_secret.empty()))
     return;
   // Neither a variable nor a file: why there is none. The agent ends the task with that, and
   // nothing runs.
   const auto refuse = [&](std::string why) {
     start.secrets = {{"", "", std::move(why)}};
+    start.registry_login = {};
     forget(start.task);
   };
   if (!confidential)
@@ -279,11 +278,23 @@ void SecretKeeper::fill(const control::State& state,
         "its secrets cannot be sent: the connection between the head and this node is not "
         "encrypted");
   for (const SecretWish& wish : start.surroundings.secrets) {
-    auto value = value_of(state, job->project, start.task, wish);
+    auto value = value_of(state, job->project, start.task, wish.name);
     if (!value)
       return refuse(value.error().message);
+    if (wish.file.empty() && value->find('\0') != std::string::npos)
+      return refuse(
+          fmt::format("secret {} has a zero byte and cannot be a variable; ask for it as "
+                      "a file: --secret {}:file",
+                      wish.name, wish.name));
     start.secrets.push_back({wish.variable, wish.file,
                              base64(*value)});  // a value may be any bytes, and the frame is text
+    wipe(*value);
+  }
+  if (!registry_secret.empty()) {
+    auto value = value_of(state, job->project, start.task, registry_secret);
+    if (!value)
+      return refuse(value.error().message);
+    start.registry_login = {registry_secret, base64(*value)};
     wipe(*value);
   }
   forget(start.task);

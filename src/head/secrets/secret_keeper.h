@@ -76,7 +76,7 @@ class SecretKeeper {
   Result<std::string> value_of(const control::State& state,
                                ProjectId project,
                                TaskId task,
-                               const SecretWish& wish) const;
+                               const std::string& name) const;
   std::string path_;
   std::map<std::pair<ProjectId, std::string>, Secret> durable_;
   std::map<TaskId, Fetched> fetched_;

@@ -83,6 +83,7 @@ class Images(ImageTest):
         gone = self.run_in("--", "no-such-command")
         self.assertEqual(gone.code, 127, gone)
         self.assertIn("command not found in the image", gone.errors + gone.text)
+        self.assertEqual(self.run_in("--", "/no/such").code, 127)
 
     def test_input_is_passed_on(self):
         done = self.run_in("--", "cat", stdin=b"a line\n" * 1000)

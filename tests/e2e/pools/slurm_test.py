@@ -1,5 +1,6 @@
 """The Slurm pool on a real Slurm: one slurmctld, four slurmd with eight GPUs each, started here
 from Debian's packages."""
+import glob
 import os
 import shutil
 import signal
@@ -7,6 +8,7 @@ import sys
 import tempfile
 import unittest
 
+from ports import free_port
 from rig import SOURCE, Rig, poll
 
 sys.path.insert(0, os.path.join(SOURCE, "tools/bench"))
@@ -21,10 +23,23 @@ WHY_NOT = (
 
 class SlurmRig(Rig):
     def __init__(self, slurm):
-        super().__init__(
-            sim="8xH100", args=("--no-agent", "--tls"), SLURM_CONF=slurm.env["SLURM_CONF"]
-        )
         self.slurm = slurm
+        self.listen = f"127.0.0.1:{free_port()}"  # the same after `down`
+        self.nodes_tmp = os.path.join(slurm.dir, "nodes-tmp")  # TMPDIR of the allocations
+        os.makedirs(self.nodes_tmp)
+        super().__init__(
+            sim="8xH100",
+            args=("--no-agent", "--tls"),
+            SLURM_CONF=slurm.env["SLURM_CONF"],
+            TMPDIR=self.nodes_tmp,
+        )
+
+    def up(self, *more, listen=None):
+        return super().up(*more, listen=listen or self.listen)
+
+    def node_dirs(self):
+        """Directories that allocations have made on the nodes."""
+        return glob.glob(os.path.join(self.nodes_tmp, "billow-*"))
 
     def add_pool(self, name="fast", *options):
         self.ok(
@@ -178,6 +193,68 @@ class SlurmPool(unittest.TestCase):
             if argv[0].endswith("billow") and "join" in argv[1:3] and node in argv:
                 found.append(int(pid))
         return found
+
+    def test_down_leaves_allocations_and_their_jobs(self):
+        gate = self.rig.file("down-gate")
+        script = f"while [ ! -e {gate} ]; do sleep 0.05; done; exit 3"
+        job = self.rig.submit("--gpus", 1, "--", "sh", "-c", script)
+        node = self.rig.wait_for(job, "running", 60)["tasks"][0]["node"]
+        agents, before = self.agents_of(node), self.rig.allocations()
+        self.assertEqual((len(agents), len(before)), (1, 1))
+        self.rig.ok("down")
+        # It tries to reach the head again, so it knows that the head has ended.
+        (log,) = [os.path.join(path, "log") for path in self.rig.node_dirs()]
+        size = os.path.getsize(log)
+        poll(lambda: os.path.getsize(log) > size, "the agent notices")
+        self.assertEqual(self.agents_of(node), agents)
+        self.assertEqual(self.rig.allocations(), before)
+        self.rig.up()
+        poll(
+            lambda: [n["state"] for n in self.rig.json("nodes")["nodes"]] == ["ready"],
+            "the node at the new head",
+            60,
+        )
+        self.assertEqual(self.agents_of(node), agents)
+        self.assertEqual(self.rig.allocations(), before)
+        with open(gate, "w", encoding="ascii"):
+            pass
+        self.assertEqual(self.rig.cli("wait", job, timeout=60).code, 3)
+        self.assertEqual(self.rig.job(job)["attempt"], 1)
+        self.empty()
+
+    def test_allocations_leave_no_directories_on_their_nodes(self):
+        self.empty()
+        poll(lambda: not self.rig.node_dirs(), "what earlier allocations left", 30)
+        # Allocations that end by themselves, of several nodes too, one that nobody wants any more
+        # when it has begun, and one that is cancelled.
+        self.rig.ok("run", "--gpus", 1, "--", "true", timeout=90)
+        self.rig.ok("run", "--nodes", 2, "--gpus", 8, "--", "true", timeout=90)
+        self.empty()
+        job = self.rig.submit("--gpus", 1, "--", "sleep", 600)
+        poll(self.rig.allocations, "an allocation", 60)
+        self.rig.ok("stop", "--force", job)
+        self.empty()
+        job = self.rig.submit("--gpus", 1, "--", "sleep", 600)
+        self.rig.wait_for(job, "running", 60)
+        self.slurm.run(["scancel", "--user=root"])
+        self.rig.ok("stop", "--force", job)
+        self.empty()
+        poll(lambda: not self.rig.node_dirs(), f"directories left: {self.rig.node_dirs()}", 60)
+        # One whose script is killed leaves its directory; the next on that node removes it.
+        job = self.rig.submit("--gpus", 1, "--", "sleep", 600)
+        node = self.rig.wait_for(job, "running", 60)["tasks"][0]["node"]
+        (left,) = self.rig.node_dirs()
+        (agent,) = self.agents_of(node)
+        with open(f"/proc/{agent}/stat", encoding="ascii") as f:
+            script = int(f.read().rsplit(")", 1)[1].split()[1])
+        self.rig.ok("stop", "--force", job)
+        for pid in (script, agent):
+            os.kill(pid, signal.SIGKILL)
+        self.empty()
+        self.assertEqual(self.rig.node_dirs(), [left])
+        self.rig.ok("run", "--gpus", 1, "--", "true", timeout=90)
+        self.empty()
+        poll(lambda: not self.rig.node_dirs(), f"directories left: {self.rig.node_dirs()}", 60)
 
     def test_a_gang_gets_whole_nodes_at_once(self):
         done = self.rig.ok(

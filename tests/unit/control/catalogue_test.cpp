@@ -50,6 +50,42 @@ TEST_F(Catalogue, ASecretBelongsToItsProjectAndIsInNoDescription) {
   w.check_replay();
 }
 
+TEST_F(Catalogue, ARegistrySecretIsOfTheProjectAndForAnImage) {
+  w.must(SetSecret{"", ana, "ghcr", "sealed-bytes"});
+  SubmitJob job = w.job();
+  job.spec.surroundings.image = "ghcr.io/acme/train";
+  job.spec.surroundings.registry_secret = "ghcr";
+  w.must(job);
+  const Start* start = started(JobId(1));
+  ASSERT_TRUE(start);
+  EXPECT_EQ(start->surroundings.registry_secret, "ghcr");
+  EXPECT_EQ(start->registry_login, GivenLogin{});  // the shell opens it; the core never can
+
+  SubmitJob elsewhere = job;
+  elsewhere.project = "other";
+  const Status refused = w.run(elsewhere);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().message, "project other has no secret \"ghcr\"");
+  SubmitJob plain = job;
+  plain.spec.surroundings.image = "";
+  EXPECT_FALSE(w.run(plain));
+  w.must(RemoveSecret{"", ana, "ghcr"});
+  EXPECT_FALSE(w.run(job));
+  w.check_replay();
+}
+
+TEST_F(Catalogue, AnEndpointHoldsItsRegistrySecret) {
+  w.must(SetSecret{"", ana, "ghcr", "sealed-bytes"});
+  DeployEndpoint deploy{
+      .name = "llm", .spec = w.job().spec, .env = {}, .project = "", .user = ana, .policy = {}};
+  deploy.spec.surroundings.image = "ghcr.io/acme/serve";
+  deploy.spec.surroundings.registry_secret = "ghcr";
+  w.must(deploy);
+  const Status refused = w.run(RemoveSecret{"", ana, "ghcr"});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::conflict);
+}
+
 TEST_F(Catalogue, ThingsThatAnEndpointUsesCannotBeRemoved) {
   SavedEnvironment env;
   env.name = "torch";

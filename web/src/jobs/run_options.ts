@@ -127,6 +127,7 @@ const table: Record<string, [string, Partial<Option>?]> = {
     around,
     { kind: 'many', python: 'secrets', read: as.secretOf, write: as.secretText },
   ],
+  'surroundings.registry_secret': [around],
   'surroundings.inputs': [
     around,
     { kind: 'many', python: 'inputs', read: as.inputOf, write: as.inputText },

@@ -16,7 +16,7 @@ from ._options import InvalidOption, command_of, spec_of, variables_of
 # which then counts restarts of the whole group.
 ROLE_OPTIONS = frozenset(
     "gpus gpu_mem gpu_type cpus mem procs retries image env env_vars inherit_env secrets volumes"
-    " strict share max_processes".split()
+    " registry_secret strict share max_processes".split()
 )
 
 

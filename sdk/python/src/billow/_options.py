@@ -24,7 +24,7 @@ JOB_OPTIONS = frozenset(
     "gpus gpu_mem gpu_type mig nodes procs cpus mem disk whole_node exclusive node_labels region"
     " zone pool cloud max_price by fabric placement_group topology spread elastic timeout name"
     " labels project priority spot retries backoff after image env network allow isolation"
-    " seccomp max_processes env_vars inherit_env secrets volumes inputs outputs cwd sync"
+    " seccomp max_processes env_vars inherit_env secrets registry_secret volumes inputs outputs cwd sync"
     " rerun_if_lost suspendable strict share suspend_hook resume_hook checkpoint_every"
     " checkpoint_cmd checkpoint_signal checkpoint_dir stop_grace reservation array idempotency_key".split()
 )
@@ -235,6 +235,14 @@ def _surroundings(options: Mapping[str, Any]) -> Dict[str, Any]:
         out["processes_max"] = int(options["max_processes"])
     if options.get("secrets"):
         out["secrets"] = [_secret(each) for each in list_of(options["secrets"], "secrets")]
+    if options.get("registry_secret"):
+        name = options["registry_secret"]
+        if not isinstance(name, str) or not re.fullmatch(r"[\w.-]+", name):
+            raise InvalidOption(
+                "registry_secret expects the name of a secret, not its value",
+                "set the value with `billow secret set NAME`, never here",
+            )
+        out["registry_secret"] = name
     if options.get("volumes"):
         given = options["volumes"]
         if isinstance(given, Mapping):  # {"/mnt/data": "data"}
