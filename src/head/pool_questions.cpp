@@ -235,7 +235,8 @@ void Pools::attach_caches(PoolId id, Running& r, const std::vector<MachineSighti
 // Adds the machines that this list lacks and that may exist all the same, as they were seen last. A
 // list may be late or wrong, so a machine that was listed before is missed only after a while and
 // several lists; one that was never listed may appear as long after its last order as a list may
-// lag. Steady time decides: a wall clock that is set forward makes no machine older.
+// lag, and is missed like the others from then on. Steady time decides: a wall clock that is set
+// forward makes no machine older.
 void Pools::add_undecided(PoolId id, Running& r, std::vector<MachineSighting>& listed) {
   const auto settings = engine_().state().pools.find(id);
   if (settings == engine_().state().pools.end() || !rents(settings->second))
@@ -248,8 +249,9 @@ void Pools::add_undecided(PoolId id, Running& r, std::vector<MachineSighting>& l
       continue;
     Lacking& lacking = r.lacking.try_emplace(name, Lacking{now}).first->second;
     ++lacking.lists;
-    const bool missed = lacking.lists >= missed_lists && now - lacking.since >= missed_for;
-    if (machine.external.empty() ? !may_exist(r, machine) : missed)
+    if (machine.external.empty() && may_exist(r, machine))
+      lacking = {now};
+    if (lacking.lists >= missed_lists && now - lacking.since >= missed_for)
       continue;
     listed.emplace_back();
     listed.back().name = name;

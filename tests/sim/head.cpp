@@ -263,12 +263,13 @@ void SimHead::start_pools() {
   Pool pool;
   pool.name = "cloud";
   pool.kind = "ec2";
-  pool.capabilities = PoolCapabilities{.sizes_to_demand = false,
-                                       .several_nodes_at_once = true,
-                                       .list_is_final = false,
-                                       .from_offers = true,
-                                       .bills_from_order = true,
-                                       .list_lag = minutes(5)};
+  pool.capabilities =
+      PoolCapabilities{.sizes_to_demand = false,
+                       .several_nodes_at_once = false,  // a machine of the provider is one node
+                       .list_is_final = false,
+                       .from_offers = true,
+                       .bills_from_order = true,
+                       .list_lag = minutes(5)};
   pool.machines_max = 3;
   pool.idle = seconds(20);
   pool.offers = {world.provider->offer()};

@@ -212,6 +212,16 @@ TEST_F(Pooled, AMachineIsNotForgottenWhileItsOrderIsUnderWay) {
   EXPECT_FALSE(has("cloud-1"));
 }
 
+TEST_F(Pooled, AMachineThatAppearsLateMayBeOmittedOnceMore) {
+  script.want = no_answer;
+  order_in_vain();
+  pass(minutes(5) + seconds(15));
+  ASSERT_TRUE(has("cloud-1")) << "one list after the lag ended it";
+  script.listed = {sighting("i-1")};
+  pass(seconds(20));
+  ASSERT_FALSE(script.released.empty()) << "it is billed";
+}
+
 TEST_F(Pooled, ARefusalAfterALostAnswerDoesNotMeanThatThereIsNoMachine) {
   int orders = 0;
   script.want = [&](const pool::Order& order) -> pool::Ordered {
