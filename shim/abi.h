@@ -40,7 +40,8 @@ enum {
 /* The gate word of the limit page, written by the arbiter. 0: open, the GPU is not shared. */
 #define BILLOW_GATE_CLOSED 1u /* it is another job's turn: launches wait */
 #define BILLOW_GATE_METERED \
-  2u /* open, but work is measured and kept short, so that a turn can end */
+  2u                       /* open, but work is measured and kept short, so that a turn can end */
+#define BILLOW_GATE_FAR 4u /* all jobs run together: work may be queued further ahead */
 
 typedef struct billow_device_limit {
   uint8_t uuid[16];

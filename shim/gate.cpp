@@ -8,7 +8,8 @@
  * it, a thread sets the word, lets the kernel issue a memory barrier in every running thread
  * (membarrier), and waits until no thread is inside a call; then nothing new reaches the GPU. While
  * jobs share the GPU the gate is "metered": launches are counted, and every few of them an event
- * marks the stream. Few such marks are outstanding, so little work is queued when a gate closes.
+ * marks the stream. Few such marks are outstanding, so little work is queued when a gate closes;
+ * more while all jobs run together, so that a job has work queued for its next time slice.
  *
  * During a stream capture nothing here synchronises or records; a thread that captures is let
  * through, because a captured launch puts nothing on the GPU. */
@@ -100,9 +101,9 @@ struct Meter {
   CUstream stream;
   Thread* owner;  // of a per-thread default stream; null for every other stream
   CUcontext context;
-  CUevent marks[4];            // recorded and not known to be complete, oldest first
-  uint32_t counts[4];          // launches that each mark covers
-  uint32_t pauses[4];          // how often launches had waited at the gate before each mark
+  CUevent marks[16];           // recorded and not known to be complete, oldest first
+  uint32_t counts[16];         // launches that each mark covers
+  uint32_t pauses[16];         // how often launches had waited at the gate before each mark
   uint32_t outstanding, most;  // how many may be
   CUevent last;                // the newest one known to be complete
   uint32_t last_pauses;
@@ -119,6 +120,7 @@ pthread_mutex_t meter_lock = PTHREAD_MUTEX_INITIALIZER;
 constexpr uint64_t mark_interval_ns = 1000000;
 constexpr uint32_t batch_max = 256;
 constexpr uint32_t marks_max = 4;
+constexpr uint32_t marks_far = 16;
 constexpr float long_launch_ns = 2e6f;  // two such launches keep the GPU busy
 constexpr float slice_ms = 8;           // another job's time slices take less than this
 uint32_t pauses;                        // how often a launch waited at the gate
@@ -132,7 +134,7 @@ Meter* meter_of(CUstream stream, Thread* owner) {
       return &meters[i];
   Meter* m = &meters[meter_count < meters_max ? meter_count++ : meters_max - 1];
   *m = Meter{};  // the events of a displaced meter live until the context ends: at most
-                 // five
+                 // seventeen
   m->stream = stream;
   m->owner = owner;
   m->context = context;
@@ -234,7 +236,7 @@ CUresult gate_slow(Thread* thread, bool waits_for_turn, uint32_t kind) {
       result = CUDA_DEVICE_UNAVAILABLE;
       break;
     }
-    thread->metered = (turn & BILLOW_GATE_METERED) != 0;
+    thread->metered = turn & (BILLOW_GATE_METERED | BILLOW_GATE_FAR);
     const bool captures_here = thread->captures && __atomic_load_n(&captures, __ATOMIC_ACQUIRE);
     if ((!local && !(turn & BILLOW_GATE_CLOSED)) || captures_here)
       break;
@@ -267,6 +269,7 @@ CUresult gate_slow(Thread* thread, bool waits_for_turn, uint32_t kind) {
 }
 
 void meter(Thread* thread, CUstream stream, bool per_thread_stream) {
+  const bool far = (thread->metered & BILLOW_GATE_FAR) != 0;
   thread->metered = 0;
   const bool own_stream =
       per_thread_stream && (stream == nullptr || stream == reinterpret_cast<CUstream>(2));
@@ -308,7 +311,8 @@ void meter(Thread* thread, CUstream stream, bool per_thread_stream) {
   }
   CUevent oldest = nullptr;
   uint32_t covered = 0, paused = 0;
-  while (m->outstanding >= m->most) {
+  const uint32_t most = far && m->most == marks_max ? marks_far : m->most;
+  while (m->outstanding >= most) {
     if (oldest)
       REAL(cuEventDestroy_v2, oldest);
     oldest = m->marks[0];

@@ -188,9 +188,9 @@ void Arbiter::balance(std::int64_t now_ns, Decision& out) {
   balancing_ = true;
   phase_ = Phase::free;
   const Balancer::Decision decision = balancer_.tick(now_ns);
+  const std::uint32_t opened = BILLOW_GATE_METERED | (decision.together ? BILLOW_GATE_FAR : 0);
   for (const auto& [id, open] : decision.open)
-    set_gate(id, jobs_.at(id),
-             open ? BILLOW_GATE_METERED : BILLOW_GATE_CLOSED | BILLOW_GATE_METERED, out);
+    set_gate(id, jobs_.at(id), open ? opened : BILLOW_GATE_CLOSED | BILLOW_GATE_METERED, out);
   out.drain = decision.drain;
 }
 

@@ -60,6 +60,11 @@ bool Balancer::has_gpu_alone(const Job& job) const {
          });
 }
 
+bool Balancer::lone_is_alone() const {
+  return std::all_of(jobs_.begin(), jobs_.end(),
+                     [&](const Entry& e) { return !e.second.active || has_gpu_alone(e.second); });
+}
+
 double Balancer::together_rate(const Job& job) const {
   if (!job.alone.known() || !job.together.known())
     return 1.0 / static_cast<double>(std::max<std::size_t>(1, active_));
@@ -106,6 +111,22 @@ void Balancer::find_active(std::int64_t now_ns) {
     entry.second.target = entry.second.active ? entry.second.share_milli / shares : 0;
 }
 
+// The progress of the time since the last tick. Launches come in bursts, so what they say is spread
+// over some time: until then the rate is expected to be as it was.
+double Balancer::progress(Job& job, double launches, double spent_ns) const {
+  if (active_ == 1)
+    return spent_ns;
+  const bool alone = has_gpu_alone(job);
+  const double rate = alone ? 1.0 : job.open || !job.at_rest ? together_rate(job) : 0.0;
+  const double expected = spent_ns * rate;
+  if (!job.alone.known() || job.stretch > 1)  // or launches are too rare to say anything
+    return expected;
+  job.uncounted_ns += launches / job.alone.per_ns() - expected;
+  const double now = job.uncounted_ns * std::min(1.0, spent_ns / options_.correct_ns);
+  job.uncounted_ns -= now;
+  return expected + now;
+}
+
 // Adds the progress and the promise of the time since the last tick.
 void Balancer::account(std::int64_t now_ns, double spent_ns) {
   for (auto& entry : jobs_) {
@@ -114,16 +135,13 @@ void Balancer::account(std::int64_t now_ns, double spent_ns) {
     job.launches = job.seen.launches;
     if (!job.active)
       continue;
-    const bool alone = has_gpu_alone(job);
-    double progress = 0;
-    if (job.open || !job.at_rest)
-      progress = spent_ns * (active_ == 1 || alone ? 1.0 : together_rate(job));
-    job.progress_ns += progress;
+    const double made = progress(job, launches, spent_ns);
+    job.progress_ns += made;
+    measure(job, launches, now_ns);
     if (active_ < 2)
       continue;
-    job.behind_ns += spent_ns * job.target * (1 + margin(job)) - progress;
-    measure(job, launches, now_ns);
-    compare(job, alone, launches, now_ns, spent_ns);
+    job.behind_ns += spent_ns * job.target * (1 + margin(job)) - made;
+    compare(job, has_gpu_alone(job), launches, now_ns, spent_ns);
   }
 }
 
@@ -137,9 +155,11 @@ void Balancer::measure(Job& job, double launches, std::int64_t now_ns) {
     job.last_launch_ns = now_ns;
     job.silence_ns = job.open && clean_ns_ ? std::max(job.silence_ns, silence) : job.silence_ns;
   }
-  if (!clean_ns_ || !job.open)
-    return;
   Meter& m = job.meter;
+  if (!clean_ns_ || !job.open) {
+    m = Meter{};
+    return;
+  }
   if (!m.from_ns) {
     m = Meter{};
     m.from_ns = now_ns;
@@ -181,33 +201,60 @@ void Balancer::compare(
 // What was counted by the wrong rates is forgotten, too.
 void Balancer::forget_rates(Job& job, std::int64_t now_ns) {
   job.alone = Rate{};
-  job.measure_ns = job.again_ns = 0;
+  job.measure_ns = job.again_ns = job.measured_ns = 0;
   job.seen_launches = job.expected_launches = job.compared_ns = 0;
   together_at_ns_ = now_ns;
   together_again_ns_ = 0;
   for (auto& entry : jobs_) {
     entry.second.together = Rate{};
-    entry.second.behind_ns = 0;
+    entry.second.behind_ns = entry.second.uncounted_ns = 0;
   }
 }
 
-// Turns what was measured in this phase into rates.
-void Balancer::finish_measuring(std::int64_t now_ns) {
+// A measurement that is far off does not count. A second one shows that the program does something
+// else, or that what was known is wrong.
+void Balancer::learn(Rate& rate, double ns, double launches, int stretch) const {
+  const double expected = rate.known() ? ns * rate.per_ns() : launches;
+  const bool odd = std::max(launches, expected) >= 8 &&
+                   (launches > expected * options_.change || launches * options_.change < expected);
+  rate.odd = odd ? rate.odd + 1 : 0;
+  if (odd)
+    return;
+  const double keep = std::max(0.0, 1 - ns / (options_.memory_ns * stretch));
+  rate.ns = rate.ns * keep + ns;
+  rate.launches = rate.launches * keep + launches;
+}
+
+// Turns what was measured since clean_ns_ into rates, and begins anew.
+void Balancer::take_rates(std::int64_t now_ns) {
+  const bool enough = clean_ns_ && 2 * (now_ns - clean_ns_) >= measurement_ns();
+  const bool alone = turn_ || active_ == 1;
+  Job* measured = nullptr;
   for (auto& [id, job] : jobs_) {
     const Meter m = job.meter;
     job.meter = Meter{};
-    if (!clean_ns_ || !m.from_ns || (turn_ && turn_ != id))
+    if (!enough || !m.from_ns || !job.active || (turn_ && turn_ != id))
       continue;
-    const bool whole = m.bursts > 1 && 2 * (m.last_ns - m.first_ns) > now_ns - m.from_ns;
+    const bool whole = m.bursts > 1 && 3 * (m.last_ns - m.first_ns) > now_ns - m.from_ns;
+    // Where a short measurement begins and ends matters too much.
+    if (!whole && 10 * (now_ns - m.from_ns) < 9 * measurement_ns())
+      continue;
     job.silence_ns = job.silence_ns * 6 / 10;
     const double ns = static_cast<double>(whole ? m.last_ns - m.first_ns : now_ns - m.from_ns);
     const double launches = whole ? m.in_periods : m.all;
     if (launches < 2)
       job.stretch = std::min(job.stretch * 2, options_.stretch_max);
-    Rate& rate = turn_ ? job.alone : job.together;
-    rate.ns = rate.ns * options_.keep + ns;
-    rate.launches = rate.launches * options_.keep + launches;
+    Rate& rate = alone ? job.alone : job.together;
+    learn(rate, ns, launches, job.stretch);
+    if (rate.odd > 1)
+      forget_rates(job, now_ns);
+    if (alone)
+      measured = &job;
   }
+  clean_ns_ = clean_ns_ ? now_ns : 0;
+  measuring_ = measuring_ && !enough;
+  if (!enough)
+    return;
   // Measuring a job alone makes the others wait, and beside a large share it takes ten times as
   // long to make up for that. While all have more than their promise, an error of the rates harms
   // nobody; nor does one of the rate alone of a job that is far ahead.
@@ -218,14 +265,31 @@ void Balancer::finish_measuring(std::int64_t now_ns) {
     again = again ? longer : options_.again_first_ns;
     at = now_ns + again;
   };
-  if (turn_) {
-    Job& job = jobs_.at(turn_);
-    later(job.measure_ns, job.again_ns, easy_now || job.behind_ns <= -0.5 * credit(job));
-  } else {
+  if (measured && measured->alone.known()) {
+    later(measured->measure_ns, measured->again_ns, easy_now || far_ahead(*measured));
+    measured->measured_ns = now_ns;
+  } else if (turn_) {
+    jobs_.at(turn_).measure_ns = now_ns + options_.again_first_ns;
+  } else if (!alone) {
     later(together_at_ns_, together_again_ns_, easy_now);
   }
-  clean_ns_ = 0;
-  measuring_ = false;
+}
+
+bool Balancer::far_ahead(const Job& job) const {
+  return job.alone.known() && job.behind_ns <= -0.5 * credit(job) &&
+         together_rate(job) >= options_.ahead * job.target;
+}
+
+// Whether running together loses more than taking turns does.
+bool Balancer::take_turns() const {
+  double rates = 0;
+  for (const auto& entry : jobs_) {
+    const Job& job = entry.second;
+    if (job.active && (!job.alone.known() || !job.together.known()))
+      return false;
+    rates += job.active ? together_rate(job) : 0;
+  }
+  return rates < options_.worthwhile;
 }
 
 double Balancer::credit(const Job& job) const {
@@ -260,14 +324,12 @@ std::int64_t Balancer::measurement_ns() const {
 
 bool Balancer::phase_over(std::int64_t now_ns) const {
   const std::int64_t age = now_ns - began_ns_;
-  if (measuring_) {
-    const std::int64_t wanted = measurement_ns();
-    return age >= 4 * wanted || (clean_ns_ && now_ns - clean_ns_ >= wanted);
-  }
+  if (measuring_)
+    return age >= 4 * measurement_ns();
   if (!turn_)
     return age >= options_.together_min_ns;
   return age >= options_.turn_max_ns ||
-         (age >= options_.turn_min_ns &&
+         (age >= (take_turns() ? options_.exclusive_ns : options_.turn_min_ns) &&
           jobs_.at(turn_).behind_ns <= -0.5 * static_cast<double>(options_.slack_ns));
 }
 
@@ -285,30 +347,31 @@ Balancer::Id Balancer::pick(std::int64_t now_ns, bool& measures) const {
       return id;
   if (now_ns >= together_at_ns_)
     return 0;
+  const bool turns = take_turns();
   Id behind = 0;
-  double most = 0, rates = 0;
-  bool known = true;
+  double most = 0;
   for (const auto& [id, job] : jobs_) {
     if (!job.active)
       continue;
-    if (now_ns >= job.measure_ns)
+    if (now_ns >= job.measure_ns &&
+        !(far_ahead(job) && now_ns < job.measured_ns + options_.again_ahead_ns))
       return id;
-    rates += together_rate(job);
-    known &= job.alone.known() && job.together.known();
-    if (!behind || job.behind_ns > most) {
+    // A job that makes more than its promise together catches up by itself.
+    const bool slow = turns || together_rate(job) < job.target * (1 + margin(job)) ||
+                      job.behind_ns > options_.urgent * static_cast<double>(options_.slack_ns);
+    if (slow && (!behind || job.behind_ns > most)) {
       most = job.behind_ns;
       behind = id;
     }
   }
   measures = false;
-  // If running together loses more than taking turns does, somebody always has a turn.
-  const bool loses = known && rates < options_.worthwhile;
-  return loses || most > static_cast<double>(options_.slack_ns) ? behind : 0;
+  return turns || most > static_cast<double>(options_.slack_ns) ? behind : 0;
 }
 
 void Balancer::begin(Id turn, bool measures, std::int64_t now_ns) {
   if (turn_ == turn && !measures)
     return;  // it continues; began_ns_ still limits it
+  take_rates(now_ns);
   measuring_ = measures;
   clean_ns_ = 0;
   began_ns_ = now_ns;
@@ -326,36 +389,49 @@ void Balancer::begin(Id turn, bool measures, std::int64_t now_ns) {
   }
 }
 
+void Balancer::next_phase(std::int64_t now_ns) {
+  bool measures = false;
+  Id next = pick(now_ns, measures);
+  // A job at the limit of its turn waits once for the others, unless they are far ahead. Jobs that
+  // always take turns wait until they are behind.
+  if (turn_ && next == turn_ && now_ns - began_ns_ >= options_.turn_max_ns && others_due() &&
+      !take_turns()) {
+    next = 0;
+    measures = false;
+  }
+  begin(next, measures, now_ns);
+}
+
 Balancer::Decision Balancer::tick(std::int64_t now_ns) {
   const std::int64_t spent =
       last_ns_ ? std::clamp<std::int64_t>(now_ns - last_ns_, 0, 50'000'000) : 0;
   last_ns_ = now_ns;
+  const std::size_t were_active = active_;
   find_active(now_ns);
   account(now_ns, static_cast<double>(spent));
   settle_debts();
   if (active_ < 2 || (turn_ && !jobs_.at(turn_).active)) {
     measuring_ = false;
-    clean_ns_ = 0;
+    if (turn_ || active_ != were_active)
+      clean_ns_ = 0;
     begin(0, false, now_ns);
-  } else if (phase_over(now_ns)) {
-    if (measuring_)
-      finish_measuring(now_ns);
-    bool measures = false;
-    Id next = pick(now_ns, measures);
-    // A job at the limit of its turn waits once for the others, unless they are far ahead.
-    if (turn_ && next == turn_ && now_ns - began_ns_ >= options_.turn_max_ns && others_due()) {
-      next = 0;
-      measures = false;
-    }
-    begin(next, measures, now_ns);
+  } else if (active_ != were_active) {
+    clean_ns_ = 0;
   }
-  // A measurement is valid once the GPU has finished what was queued before it.
-  const bool undisturbed = measuring_ && (!turn_ || has_gpu_alone(jobs_.at(turn_)));
+  if (clean_ns_ && now_ns - clean_ns_ >= measurement_ns())
+    take_rates(now_ns);
+  if (active_ > 1 && phase_over(now_ns))
+    next_phase(now_ns);
+  // What is seen counts once the GPU has finished what was queued before. A lone job shows its rate
+  // alone.
+  const bool undisturbed =
+      active_ == 1 ? lone_is_alone() : active_ > 1 && (!turn_ || has_gpu_alone(jobs_.at(turn_)));
   if (!undisturbed)
     settled_from_ns_ = now_ns;
   else if (!clean_ns_ && now_ns - settled_from_ns_ >= options_.settle_ns)
     clean_ns_ = now_ns;
   Decision out;
+  out.together = !turn_;
   for (auto& [id, job] : jobs_) {
     out.open[id] = job.open;
     const bool ask = !job.open || now_ns - job.launched_ns > options_.quiet_ns;

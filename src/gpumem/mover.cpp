@@ -241,6 +241,7 @@ Status Gpu::plan_and_copy(Lane& lane, Batch& batch, Job& job, MoveCounts& counts
                        slots.end());
     job.library->give(job.tenant, freed);
   }
+  counts.copies += runs.size();
   for (const Run& run : runs)
     GPUMEM_CUDA("cuMemcpyDtoHAsync", driver_->copy_out(job.library->arena->at(run.slot),
                                                        run.address, run.bytes, lane.copy));

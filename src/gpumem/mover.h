@@ -32,6 +32,7 @@ struct ChunkImage {
 
 struct MoveCounts {
   std::uint64_t bytes = 0, copied_bytes = 0, zero_bytes = 0, known_bytes = 0;
+  std::uint64_t copies = 0;
   double waited_seconds = 0;  // for space in the arena
 };
 

@@ -36,6 +36,7 @@ Status Gpu::fill(Lane& lane, Batch& batch, Job& job, MoveCounts& counts) {
       }
     }
   }
+  counts.copies += runs.size();
   for (const Run& run : runs)
     GPUMEM_CUDA("cuMemcpyHtoDAsync", driver_->copy_in(run.address, job.library->arena->at(run.slot),
                                                       run.bytes, lane.copy));

@@ -19,7 +19,7 @@ void PieceStore::drop_lower(Entry& entry, Freed& freed) {
 bool PieceStore::refer(const PieceKey& key) {
   Entry& e = entries_[key];
   if (e.references++ == 0 && e.slot != no_slot)
-    unreferred_--;
+    unreferred_.erase(e.slot);
   return e.slot != no_slot || e.lower.place != LowerCopy::Place::none;
 }
 
@@ -42,7 +42,7 @@ void PieceStore::unrefer(const PieceKey& key, Freed& freed) {
   if (--e.references > 0)
     return;
   if (e.slot != no_slot && (e.filled || e.spilling)) {
-    unreferred_++;
+    unreferred_[e.slot] = key;
     if (!e.spilling)
       drop_lower(e, freed);
     return;
@@ -57,24 +57,23 @@ void PieceStore::unrefer(const PieceKey& key, Freed& freed) {
 
 void PieceStore::evict(std::size_t count, Freed& freed) {
   std::size_t n = 0;
-  for (auto e = entries_.begin(); e != entries_.end() && n < count && unreferred_ > 0;) {
-    if (e->second.references > 0 || e->second.slot == no_slot || !e->second.idle()) {
-      ++e;
+  for (auto u = unreferred_.begin(); u != unreferred_.end() && n < count;) {
+    Entry& entry = known(u->second);
+    if (!entry.idle()) {
+      ++u;
       continue;
     }
-    freed.slots.push_back(e->second.slot);
-    drop_lower(e->second, freed);
-    unreferred_--;
+    freed.slots.push_back(u->first);
+    drop_lower(entry, freed);
     n++;
-    e = entries_.erase(e);
+    entries_.erase(u->second);
+    u = unreferred_.erase(u);
   }
 }
 
 void PieceStore::clear(Freed& freed) {
   for (auto e = entries_.begin(); e != entries_.end();) {
     if (e->second.spilling || e->second.loading) {
-      if (e->second.references && e->second.slot != no_slot)
-        unreferred_++;
       e->second.references = e->second.pins = 0;
       ++e;
       continue;
@@ -84,9 +83,10 @@ void PieceStore::clear(Freed& freed) {
     drop_lower(e->second, freed);
     e = entries_.erase(e);
   }
-  unreferred_ = 0;
-  for (const auto& entry : entries_)
-    unreferred_ += entry.second.slot != no_slot;
+  unreferred_.clear();
+  for (const auto& [key, entry] : entries_)
+    if (entry.slot != no_slot)
+      unreferred_[entry.slot] = key;
 }
 
 std::uint32_t PieceStore::slot(const PieceKey& key) const {

@@ -62,7 +62,8 @@ class PieceStore {
   void place(const PieceKey& key, std::uint32_t slot);
   void filled(const PieceKey& key);
   void unrefer(const PieceKey& key, Freed& freed);
-  // Forgets the slots of at most `count` pieces without references.
+  // Forgets the slots of at most `count` pieces without references, the lowest first: neighbouring
+  // slots are filled and emptied by one copy.
   void evict(std::size_t count, Freed& freed);
   // Forgets everything; pieces that are just being spilled when `end_spill` is called for them.
   void clear(Freed& freed);
@@ -94,7 +95,7 @@ class PieceStore {
   };
   Amounts amounts() const;
   std::size_t pieces() const { return entries_.size(); }
-  std::size_t unreferred() const { return unreferred_; }
+  std::size_t unreferred() const { return unreferred_.size(); }
 
  private:
   struct Entry {
@@ -108,7 +109,7 @@ class PieceStore {
   Entry& known(const PieceKey& key);
   static void drop_lower(Entry& entry, Freed& freed);
   Entries entries_;
-  std::size_t unreferred_ = 0;  // entries without references that have a slot
+  std::map<std::uint32_t, PieceKey> unreferred_;  // by slot: entries without references
 };
 
 }  // namespace billow::gpumem

@@ -122,9 +122,10 @@ std::string report_text(const std::string& prefix, const MoveReport& r) {
   out << prefix << "seconds=" << r.seconds << ' ' << prefix << "bytes=" << r.counts.bytes << ' '
       << prefix << "copied=" << r.counts.copied_bytes << ' ' << prefix
       << "zero=" << r.counts.zero_bytes << ' ' << prefix << "known=" << r.counts.known_bytes << ' '
-      << prefix << "quiesce_s=" << r.quiesce_seconds << ' ' << prefix
-      << "residue_s=" << r.residue_seconds << ' ' << prefix << "residue=" << r.residue_bytes << ' '
-      << prefix << "cold=" << (r.cold ? 1 : 0);
+      << prefix << "copies=" << r.counts.copies << ' ' << prefix
+      << "quiesce_s=" << r.quiesce_seconds << ' ' << prefix << "residue_s=" << r.residue_seconds
+      << ' ' << prefix << "residue=" << r.residue_bytes << ' ' << prefix
+      << "cold=" << (r.cold ? 1 : 0);
   if (!r.cold_error.empty()) {
     std::string why = r.cold_error;
     for (char& c : why)

@@ -368,6 +368,7 @@ Result<MoveCounts> Service::move(Job& job,
     sum.copied_bytes += task.result->copied_bytes;
     sum.zero_bytes += task.result->zero_bytes;
     sum.known_bytes += task.result->known_bytes;
+    sum.copies += task.result->copies;
     sum.waited_seconds += task.result->waited_seconds;
   }
   return sum;

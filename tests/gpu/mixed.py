@@ -2,7 +2,8 @@
 
 The promise is a part of the progress alone: with 30/70 the first job makes at least 30 % of the progress that it makes alone, the second at
 least 70 %. What running together gains comes on top. `best` is the most that both can do together if the promise is kept: parts of
-the time alone, the rest as the unmanaged pair."""
+the time alone, the rest as the unmanaged pair. Two processes of one program differ by up to a fifth for as long as they live, so each is
+compared with itself: a job with its own rate while the other job rests, the unmanaged pair with the same two processes one by one."""
 import statistics
 
 from rig import *
@@ -42,7 +43,7 @@ class Tenants:
         self.called = "" if program is None else " (the other program)"
         self.service = MemoryService(0, program=program)
         self.names = [self.service.job(f"m{i}", share=s * 10) for i, s in enumerate(shares)]
-        self.programs = [launch(self.service.env(n)) for n in self.names]
+        self.programs = [launch(i, self.service.env(n)) for i, n in enumerate(self.names)]
 
     def counts(self):
         return [self.service.status(n) for n in self.names]
@@ -53,8 +54,21 @@ class Tenants:
         self.service.stop()
 
 
-def launch(env=None):
-    return Program([sys.executable, os.path.join(HERE, "load.py"), "mixed"], env)
+def launch(place, env=None):
+    """The first job of a pair always runs on the same cores, and so does the second: those of a shared host differ in speed."""
+    cores = sorted(os.sched_getaffinity(0))
+    chosen = cores[2 + 4 * place : 6 + 4 * place] if len(cores) >= 12 else cores
+    return Program(
+        [
+            "taskset",
+            "-c",
+            ",".join(map(str, chosen)),
+            sys.executable,
+            os.path.join(HERE, "load.py"),
+            "mixed",
+        ],
+        env,
+    )
 
 
 class Schedule:
@@ -83,14 +97,17 @@ class Schedule:
         return out, late
 
 
-def reference(free, pair):
-    """Rounds of short windows: the first alone, the second alone, the unmanaged pair."""
+def reference(programs, pair, together):
+    """Rounds of short windows: the first alone, the second alone and, if asked for, both."""
     schedule = Schedule()
+    places = ((0, 1), (1, 2), (0, 2))[: 3 if together else 2]
     for _ in range(ROUNDS):
-        for i, j in ((0, 1), (1, 2), (0, 2)):
-            schedule.window(free[i:j], pair[i:j], 0.05, 0.25)
+        for i, j in places:
+            # A card that has rested is clocked higher for a while.
+            schedule.window(programs[i:j], pair[i:j], 0.12, 0.25)
     rates, _ = schedule.rates()
-    return [(*rates[i], *rates[i + 1], *rates[i + 2]) for i in range(0, len(rates), 3)]
+    n = len(places)
+    return [sum(rates[i : i + n], []) for i in range(0, len(rates), n)]
 
 
 def run_managed(tenants, pair, seconds):
@@ -112,18 +129,20 @@ def run_managed(tenants, pair, seconds):
     return rates[0], service
 
 
-def judge(tenants, pair, managed, service, references):
+def judge(tenants, pair, managed, service, references, plain):
     """A shared host changes its speed within seconds: the reference is the median of the rounds
     right before and right after."""
     shares = tenants.shares
-    middle = [statistics.median(r) for r in zip(*references)]
-    parts = [r / x for r, x in zip(managed, middle)]
+    alone = [statistics.median(r) for r in zip(*references)]
+    middle = [statistics.median(r) for r in zip(*plain)]
+    parts = [r / x for r, x in zip(managed, alone)]
     free = [r / x for r, x in zip(middle[2:], middle)]
+    others = [a / x for a, x in zip(alone, middle)]
     shorts = [max(0.0, 1 - p * 100 / s) for p, s in zip(parts, shares)]
     kept = sum(parts) / sum(free)
     ratio = abs(parts[0] / sum(parts) * 100 / shares[0] - 1)
     bound = max(best(free, shares), 1e-9)
-    moved = [max(r) / min(r) - 1 for r in zip(*references)]
+    moved = [max(r) / min(r) - 1 for r in list(zip(*references)) + list(zip(*plain))]
 
     def both(values):
         return " + ".join(f"{v * 100:.1f}" for v in values)
@@ -134,8 +153,9 @@ def judge(tenants, pair, managed, service, references):
             f" {both(shorts)} %); unmanaged"
             f" {both(free)} %, the service thinks {both(service['together'])} %; kept"
             f" {kept * 100:.0f} %, the best that keeps the promise {bound / sum(free) * 100:.0f} %;"
-            f" counted {both(service['counted'])}, turns {service['turns']}, references moved by"
-            f" {both(moved)} %, late by {service['late'] * 1000:.0f} ms"
+            f" counted {both(service['counted'])}, turns {service['turns']}, alone"
+            f" {both(others)} % of the other processes, references moved by {both(moved)} %, late by"
+            f" {service['late'] * 1000:.0f} ms"
         ),
         flush=True,
     )
@@ -154,7 +174,7 @@ def part_mixed():
     chosen = setting("BILLOW_GPU_TEST_MIX", "")
     pairs = [p for p in PAIRS if not chosen or "/".join(p) in chosen.split(",")]
     other = setting("BILLOW_GPU_TEST_OTHER")
-    free = [launch(), launch()]
+    free = [launch(0), launch(1)]
     all_tenants = [
         Tenants(shares, program) for shares in asked for program in [None] + [other] * bool(other)
     ]
@@ -162,12 +182,15 @@ def part_mixed():
         p.answer("start of load.py")
     results = {tenants: [] for tenants in all_tenants}
     for pair in pairs:
-        before = reference(free, pair)
+        plain = reference(free, pair, True)
+        runs = []
         for tenants in all_tenants:
+            before = reference(tenants.programs, pair, False)
             got = run_managed(tenants, pair, seconds)
-            after = reference(free, pair)
-            results[tenants].append(judge(tenants, pair, *got, before + after))
-            before = after
+            runs.append((tenants, got, before + reference(tenants.programs, pair, False)))
+        plain += reference(free, pair, True)
+        for tenants, got, alone in runs:
+            results[tenants].append(judge(tenants, pair, *got, alone, plain))
     for p in free:
         p.quit()
     for tenants in all_tenants:

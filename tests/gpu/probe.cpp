@@ -12,9 +12,14 @@
 //   storm MILLIS JOIN    four threads with a stream each fill and check memory; then the process
 //   exits,
 //                        with JOIN 0 while they still run
+//   span BYTES           rates of copies of that much, each byte of pinned memory once
+//   paired COUNT GROUPS  launches empty kernels in groups, by turns through what the program gets
+//                        for cuLaunchKernel and through the driver's own function
 #include <dlfcn.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -27,6 +32,7 @@
 #include <vector>
 
 #include "shim/cuda_types.h"
+#include "tests/gpu/driver_symbol.h"
 #include "tests/gpu/kernels_ptx.h"
 
 namespace {
@@ -284,6 +290,97 @@ CUresult link_rates(uint64_t bytes, double rates[4]) {
   return CUDA_OK;
 }
 
+// Memory of the host in pieces, each registered with the driver: pages are made by many threads.
+CUresult pinned(uint64_t bytes, std::vector<char*>& out, uint64_t part) {
+  FUNCTION(add, "cuMemHostRegister_v2", void*, size_t, unsigned);
+  static std::vector<char*> pieces;
+  while (pieces.size() * part < bytes) {
+    auto* at = static_cast<char*>(mmap(nullptr, part + (2u << 20), PROT_READ | PROT_WRITE,
+                                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+    if (at == MAP_FAILED)
+      return CUDA_OUT_OF_MEMORY;
+    at += (2u << 20) - reinterpret_cast<uintptr_t>(at) % (2u << 20);
+    madvise(at, part, MADV_HUGEPAGE);
+    std::vector<std::thread> touch;
+    const uint64_t each = part / 16;
+    for (uint64_t i = 0; i < 16; i++)
+      touch.emplace_back([=] { std::memset(at + i * each, 1, each); });
+    for (std::thread& t : touch)
+      t.join();
+    if (const CUresult r = add(at, part, 0))
+      return r;
+    pieces.push_back(at);
+  }
+  out = pieces;
+  return CUDA_OK;
+}
+
+// The fair measure of a move of so much memory: plain copies of as much, none of it twice.
+CUresult span_rates(uint64_t bytes, double rates[2]) {
+  PROC(alloc, "cuMemAlloc", "cuMemAlloc_v2", CUdeviceptr*, size_t);
+  PROC(out, "cuMemcpyDtoHAsync", "cuMemcpyDtoHAsync_v2", void*, CUdeviceptr, size_t, CUstream);
+  PROC(in, "cuMemcpyHtoDAsync", "cuMemcpyHtoDAsync_v2", CUdeviceptr, const void*, size_t, CUstream);
+  PROC(release, "cuMemFree", "cuMemFree_v2", CUdeviceptr);
+  const uint64_t part = std::min<uint64_t>(bytes, 1ull << 30);
+  std::vector<char*> pieces;
+  CUdeviceptr x = 0;
+  CUresult r;
+  if ((r = pinned(bytes, pieces, part)) || (r = alloc(&x, part)))
+    return r;
+  for (int way = 0; way < 2; way++) {
+    const double t = now();
+    for (uint64_t i = 0; i < bytes / part && !r; i++)
+      r = way ? in(x, pieces[i], part, stream) : out(pieces[i], x, part, stream);
+    if (!r)
+      r = synchronize();
+    rates[way] = static_cast<double>(bytes / part * part) / (now() - t) / 1e9;
+  }
+  release(x);
+  return r;
+}
+
+using Launch = CUresult (*)(CUfunction,
+                            unsigned,
+                            unsigned,
+                            unsigned,
+                            unsigned,
+                            unsigned,
+                            unsigned,
+                            unsigned,
+                            CUstream,
+                            void**,
+                            void**);
+CUresult paired(uint64_t count, uint64_t groups, std::string* text) {
+  const Launch ways[] = {function<Launch>("cuLaunchKernel", true),
+                         reinterpret_cast<Launch>(driver_function("cuLaunchKernel"))};
+  if (!ways[0] || !ways[1])
+    return CUDA_NOT_FOUND;
+  std::vector<double> ratios;
+  double sums[2] = {};
+  for (uint64_t g = 0; g < groups; g++) {
+    double took[2] = {};
+    for (uint64_t i = 0; i < 2; i++) {
+      const uint64_t way = (g + i) % 2;
+      CUresult r = synchronize();
+      const double t = now();
+      for (uint64_t n = 0; n < count / groups && !r; n++)
+        r = ways[way](nothing, 1, 1, 1, 256, 1, 1, 0, stream, nullptr, nullptr);
+      if (r || (r = synchronize()))
+        return r;
+      sums[way] += took[way] = now() - t;
+    }
+    ratios.push_back(took[0] / took[1] - 1);
+  }
+  std::sort(ratios.begin(), ratios.end());
+  char line[200];
+  std::snprintf(
+      line, sizeof line, "hooked=%d median=%.6f low=%.6f high=%.6f sum=%.6f nanoseconds=%.1f",
+      ways[0] != ways[1], ratios[groups / 2], ratios[groups / 20], ratios[groups - 1 - groups / 20],
+      sums[0] / sums[1] - 1, sums[1] / static_cast<double>(count) * 1e9);
+  *text = line;
+  return CUDA_OK;
+}
+
 CUresult replay(uint64_t count, uint64_t nodes, double* seconds) {
   PROC(begin, "cuStreamBeginCapture", "cuStreamBeginCapture_v2", CUstream, int);
   PROC(end, "cuStreamEndCapture", "cuStreamEndCapture", CUstream, CUgraph*);
@@ -445,6 +542,14 @@ std::string command(const std::string& line, CUresult* r) {
     double seconds = 0;
     *r = replay(a, b, &seconds);
     std::snprintf(text, sizeof text, "seconds=%.6f", seconds);
+  } else if (verb == "paired") {
+    std::string said;
+    *r = paired(a, b ? b : 1, &said);
+    return said;
+  } else if (verb == "span") {
+    double rates[2] = {};
+    *r = span_rates(a, rates);
+    std::snprintf(text, sizeof text, "out=%.3f in=%.3f", rates[0], rates[1]);
   } else if (verb == "link") {
     double rates[4] = {};
     *r = link_rates(a, rates);

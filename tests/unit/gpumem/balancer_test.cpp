@@ -38,13 +38,16 @@ struct Program {
   bool waiting_for_gpu = false;
   double queued_ns = 0, done_ns = 0;
   std::uint64_t launches = 0;
-  bool open = true, stopped = false;
+  bool open = true, far = true, stopped = false;
+  double deaf_ns = 0;                       // the GPU does not look at its queue yet
   std::int64_t stop_from = 0, stop_to = 0;  // has nothing to do then
 
+  bool works() const { return queued_ns > 0 && deaf_ns <= 0; }
   bool gate_waits() const { return !open && host_ns <= 0 && !waiting_for_gpu && !stopped; }
   void host(double ns) {
     host_ns -= ns;
-    const double most = std::max(2 * kind.kernel_ns, 4 * ms);  // as the shim's marks allow
+    // as the shim's marks allow
+    const double most = std::max(2 * kind.kernel_ns, far ? 16 * ms : 4 * ms);
     while (host_ns <= 0 && !stopped) {
       if (waiting_for_gpu) {
         if (queued_ns > 0) {
@@ -78,6 +81,7 @@ struct World {
   std::map<Balancer::Id, double> asked_ns;         // work to finish before the answer
   std::int64_t now = 1'000'000'000;
   bool managed = true;
+  double hand_over_ns = 0;  // what it costs a job that its gate was closed
 
   void add(Balancer::Id id, std::uint32_t share, const Kind& kind) {
     balancer.add(id, share);
@@ -90,19 +94,20 @@ struct World {
       for (auto& [id, p] : programs) {
         p.stopped = now >= p.stop_from && now < p.stop_to;
         p.host(static_cast<double>(step_ns));
-        busy += p.queued_ns > 0;
+        p.deaf_ns -= static_cast<double>(step_ns);
+        busy += p.works();
       }
       double left = static_cast<double>(step_ns) * (busy > 1 ? interleaving : 1.0);
       for (int round = 0; round < 4 && left > 1; round++) {
         const double each = left / std::max(1, busy);
         busy = 0;
         for (auto& [id, p] : programs) {
-          const double done = std::min(each, p.queued_ns);
+          const double done = p.works() ? std::min(each, p.queued_ns) : 0;
           p.queued_ns -= done;
           p.done_ns += done;
           asked_ns[id] -= done;
           left -= done;
-          busy += p.queued_ns > 0;
+          busy += p.works();
         }
       }
       if (managed)
@@ -118,8 +123,13 @@ struct World {
       balancer.see(id, {true, p.gate_waits(), p.launches, 0}, now);
     }
     const auto decision = balancer.tick(now);
-    for (const auto& [id, open] : decision.open)
-      programs[id].open = open;
+    for (const auto& [id, open] : decision.open) {
+      Program& p = programs[id];
+      if (open && !p.open)
+        p.deaf_ns = hand_over_ns;
+      p.open = open;
+      p.far = decision.together;
+    }
     for (auto id : decision.drain) {
       EXPECT_FALSE(drains_at.contains(id)) << "asked twice";
       drains_at[id] = now;
@@ -167,20 +177,40 @@ TEST(Balancer, KeepsItsPromiseToTenMixedPairsAndWastesLittle) {
   const std::pair<Kind, Kind> pairs[] = {
       {train, huge}, {step, huge},   {step, matmul},  {memory, huge}, {memory, matmul},
       {tiny, huge},  {tiny, memory}, {matmul, train}, {step, memory}, {step, train}};
-  constexpr std::uint32_t shares[] = {300, 900, 100, 500};
-  std::size_t next = 0;
-  for (const auto& [a, b] : pairs) {
-    const std::uint32_t share = shares[next++ % 4];
-    const Parts free = together(a, b, share, false, 2);
-    const Parts got = together(a, b, share, true, 6);
-    const double s = share / 1000.0;
-    const auto what = testing::Message()
-                      << a.name << " " << s << " " << got[0] << ", " << b.name << " " << got[1]
-                      << "; unmanaged " << free[0] << ", " << free[1] << "; best " << best(free, s);
-    EXPECT_GE(got[0], s * 0.97) << what;
-    EXPECT_GE(got[1], (1 - s) * 0.97) << what;
-    EXPECT_GE(got[0] + got[1], 0.9 * best(free, s)) << what;
+  for (const std::uint32_t share : {100u, 300u, 500u, 900u})
+    for (const auto& [a, b] : pairs) {
+      const Parts free = together(a, b, share, false, 2);
+      const Parts got = together(a, b, share, true, 6);
+      const double s = share / 1000.0;
+      const auto what = testing::Message() << a.name << " " << s << " " << got[0] << ", " << b.name
+                                           << " " << got[1] << "; unmanaged " << free[0] << ", "
+                                           << free[1] << "; best " << best(free, s);
+      EXPECT_GE(got[0], s * 0.98) << what;
+      EXPECT_GE(got[1], (1 - s) * 0.98) << what;
+      EXPECT_GE(got[0] + got[1], 0.9 * best(free, s)) << what;
+    }
+}
+
+// A job whose gate opens does not have the GPU at once. A small share, which has short turns, would
+// lose most by that if turns counted as time.
+TEST(Balancer, WhatAHandOverCostsIsCounted) {
+  for (const std::uint32_t share : {100u, 300u}) {
+    World w;
+    w.hand_over_ns = 2 * ms;
+    w.add(1, share, memory);
+    w.add(2, 1000 - share, matmul);
+    w.run(10);
+    EXPECT_GE(w.programs[1].done_ns / alone(memory, 10), 0.97 * share / 1000);
+    EXPECT_GE(w.programs[2].done_ns / alone(matmul, 10), 0.97 * (1000 - share) / 1000);
   }
+}
+
+// Two jobs that gain by running together do so, even if both are behind at first: turns alone would
+// go back and forth between them.
+TEST(Balancer, AJobThatCatchesUpByItselfGetsNoTurns) {
+  const Parts free = together(train, huge, 500, false, 2),
+              got = together(train, huge, 500, true, 6);
+  EXPECT_GE(got[0] + got[1], 0.97 * (free[0] + free[1]));
 }
 
 // Measuring the small job alone costs the large one, which makes up for it slowly; meanwhile the
