@@ -154,12 +154,12 @@ test('cards of a drained node are drained on every page, and none of them is fre
 
 test('a card that a reservation keeps free is reserved on every page', async ({ page }) => {
   const free = async () => page.locator('.card:has-text("GPUs free") .big').innerText();
-  const before = Number(await free());
+  const before = parseFloat(await free());
   billow('reserve', '--gpus', 2, '--for', '2h', '--name', 'demo');
   const reserved = page.locator('.tile.reserved');
   await until(async () => (await reserved.count()) === 2, 'two tiles are reserved');
   equal(await reserved.first().locator('.who').innerText(), 'reserved', 'and say so');
-  await until(async () => Number(await free()) === before - 2, 'they are not free');
+  await until(async () => parseFloat(await free()) === before - 2, 'they are not free');
   const { name } = json('nodes').nodes[0];
   await go(page, `/nodes/${name}`);
   await page.waitForSelector('.topology text');
@@ -179,7 +179,7 @@ test('a card that a reservation keeps free is reserved on every page', async ({ 
 test('links of a node are drawn as wide as what goes over them', async ({ page }) => {
   const { name } = json('nodes').nodes[0];
   await go(page, `/nodes/${name}`);
-  await page.waitForSelector('.topology .nvlink');
+  await page.waitForSelector('.topology .nvlink', { state: 'attached' }); // a line has no area
   const widest = () =>
     page
       .locator('.topology .nvlink:not(.thick)')
@@ -194,7 +194,8 @@ test('links of a node are drawn as wide as what goes over them', async ({ page }
   await until(async () => (await widest()) === 1, 'it is silent again', 60);
 });
 
-test('the log of a node that does not answer says so', async ({ page }) => {
+test('the log of a node that does not answer says so', async () => {
+  const { page, context } = await open(browser, { allow: ['503'] });
   const { token } = await page.evaluate(async () => {
     const answer = await fetch('/v1/tokens', {
       method: 'POST',
@@ -227,6 +228,7 @@ test('the log of a node that does not answer says so', async ({ page }) => {
   await page.waitForSelector('.log .ll:has-text("here")', { timeout: 60000 });
   stop(id);
   back.kill('SIGTERM');
+  await context.close();
 });
 
 test('fields that are being edited are left alone', async ({ page }) => {

@@ -107,7 +107,7 @@ test('pointing at one chart shows the same moment in all others', async ({ page 
   await go(page, `/jobs/${id}`);
   const charts = page.locator('figure.chart:has(canvas)');
   await until(async () => (await charts.count()) >= 2, 'two charts', 60);
-  const shown = (n) => charts.nth(n).locator('.u-legend .u-value').first().innerText();
+  const shown = (n) => charts.nth(n).locator('.u-legend .u-value').first().textContent();
   await until(
     async () => {
       await charts.first().locator('.u-over').scrollIntoViewIfNeeded();
