@@ -94,6 +94,7 @@ struct Several {
   }
   ~Several() {
     hanging.clear();
+    timers.clear();  // they must not outlive their loop
     gateway.reset();
   }
   void show() {
