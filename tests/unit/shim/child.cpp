@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "shim/abi.h"
+#include "tests/unit/shim/cards.h"
 #include "tests/unit/shim/child.h"
 #include "tests/unit/shim/sharing.h"
 
@@ -467,6 +468,7 @@ int main(int argc, char** argv) {
                {"racer", racer},
                {"worker", worker},
                {"sharing", sharing},
+               {"cards", cards},
                {"spinner", spinner},
                {"sealed", sealed}};
   for (const auto& c : cases)

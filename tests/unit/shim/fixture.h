@@ -122,9 +122,9 @@ class Shim : public testing::Test {
     }
   }
   std::vector<std::string> environment(const std::string& token, bool shim) {
-    std::vector<std::string> out{std::string("LD_LIBRARY_PATH=") + SIM_CUDA_DIR,
-                                 "BILLOW_SIM_CUDA_STATE=" + dir_ + "/gpu",
-                                 "BILLOW_SIM_CUDA_CONTEXT=2097152"};
+    std::vector<std::string> out{
+        std::string("LD_LIBRARY_PATH=") + SIM_CUDA_DIR, "BILLOW_SIM_CUDA_STATE=" + dir_ + "/gpu",
+        "BILLOW_SIM_CUDA_CONTEXT=2097152", "BILLOW_SIM_CUDA_DEVICES=" + std::to_string(devices_)};
     if (shim) {
       out.push_back(std::string("LD_PRELOAD=") + SHIM_LIBRARY);
       out.push_back("BILLOW_VAULT_SOCKET=" + dir_ + "/jobs");
@@ -169,6 +169,7 @@ class Shim : public testing::Test {
     return true;
   }
   std::string dir_, arena_ = "256M";
+  int devices_ = 1;
   std::vector<std::string> more_;  // options of the service
   std::unique_ptr<Child> service_;
 };

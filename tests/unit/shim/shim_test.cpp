@@ -131,6 +131,31 @@ TEST_F(Shim, ProcessesThatShareMemoryAreSuspendedAsOne) {
   EXPECT_EQ(c->wait(), 0);
 }
 
+// A job on eight cards whose memory is mapped on all of them: every card's memory leaves and comes
+// back to the same addresses, and copies between cards go on.
+TEST_F(Shim, AJobOnEightCardsIsSuspendedOnAll) {
+  service_.reset();
+  devices_ = 8;
+  start_service();
+  std::string spec = "add name=job token=token-of-job";
+  for (int d = 1; d <= devices_; d++)
+    spec += " device=5100000000000000000000000000000" + std::to_string(d) + ":67108864:0:1000";
+  call(spec);
+  auto c = child("job", {"cards"});
+  ASSERT_EQ(c->line(), "ready");
+  EXPECT_EQ(job("job")["blocks_suspend"], "0");
+  for (int i = 0; i < 9; i++) {
+    usleep(static_cast<useconds_t>(i * 1700));
+    const auto out = call(std::string("suspend name=job mode=") + (i % 3 == 2 ? "cold" : "warm"));
+    EXPECT_EQ(out.number("bytes"), 8u * 10 << 20);
+    EXPECT_EQ(job("job")["phase"], "suspended");
+    EXPECT_EQ(call("resume name=job").number("bytes"), 8u * 10 << 20);
+  }
+  c->poke();
+  EXPECT_TRUE(c->line().starts_with("right"));
+  EXPECT_EQ(c->wait(), 0);
+}
+
 // Two jobs that launch without pause share the GPU: each is measured alone, so each has turns, both
 // go on, one is suspended and resumed beside the other, and no result is wrong.
 TEST_F(Shim, TwoJobsShareTheGpuAndBothGoOn) {
