@@ -519,6 +519,7 @@ def judge_hour(judge, options, Rig):
         for what, get, allowed in (
             ("heap of the overview", lambda s: s["overview"]["heap_mb"], 1.1),
             ("heap of a job's page", lambda s: s["job"]["heap_mb"], 1.1),
+            ("resident memory of both pages", lambda s: s["pages_rss_mb"], 1.25),
             ("resident memory of the head", lambda s: s["head_rss_mb"], 1.25),
         ):
             values = [get(s) for s in samples]
