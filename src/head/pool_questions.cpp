@@ -12,7 +12,7 @@ namespace billow::head {
 namespace {
 
 // A machine that was listed before has ended if so many lists lack it for so long.
-constexpr int missed_lists = 3;
+constexpr int missed_lists = 8;
 constexpr Duration missed_for = seconds(20);
 
 std::set<std::string> names_in(const std::vector<MachineSighting>& listed) {
