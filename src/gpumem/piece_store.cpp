@@ -18,6 +18,7 @@ void PieceStore::drop_lower(Entry& entry, Freed& freed) {
 
 bool PieceStore::refer(const PieceKey& key) {
   Entry& e = entries_[key];
+  e.cleared = false;
   if (e.references++ == 0 && e.slot != no_slot)
     unreferred_.erase(e.slot);
   return e.slot != no_slot || e.lower.place != LowerCopy::Place::none;
@@ -75,6 +76,7 @@ void PieceStore::clear(Freed& freed) {
   for (auto e = entries_.begin(); e != entries_.end();) {
     if (e->second.spilling || e->second.loading) {
       e->second.references = e->second.pins = 0;
+      e->second.cleared = true;
       ++e;
       continue;
     }
@@ -136,8 +138,12 @@ void PieceStore::end_spill(const PieceKey& key,
     if (fresh)
       freed.lower.push_back(made);
     drop_lower(e, freed);
-    if (e.slot != no_slot)
-      return;  // like any slot that nothing refers to
+    if (e.loading || (e.slot != no_slot && !e.cleared))
+      return;  // the end of the load forgets it; or it is like any slot that nothing refers to
+    if (e.slot != no_slot) {  // nobody looks here for slots any more
+      freed.slots.push_back(e.slot);
+      unreferred_.erase(e.slot);
+    }
     entries_.erase(key);
     return;
   }

@@ -101,6 +101,7 @@ class PieceStore {
   struct Entry {
     std::uint32_t slot = no_slot, references = 0, pins = 0;
     bool filled = false, spilling = false, loading = false;
+    bool cleared = false;  // `clear` came while it was spilled: `end_spill` frees its slot
     LowerCopy lower;
     bool idle() const { return !pins && !spilling && !loading; }
     bool can_leave_slot() const { return references && filled && slot != no_slot && idle(); }

@@ -66,6 +66,8 @@ Status send_packet(int socket,
   do
     n = sendmsg(socket, &message, MSG_NOSIGNAL);
   while (n < 0 && errno == EINTR);
+  if (n < 0 && (errno == EPIPE || errno == ECONNRESET))
+    return fail(Code::unavailable, "the job's process ended");
   if (n < 0)
     return fail_errno("a message to a job's process could not be sent", errno);
   return {};
@@ -87,10 +89,17 @@ Result<std::uint32_t> ShimLink::send(std::uint16_t type,
   if (closed_)
     return fail(Code::unavailable, "the job's process ended");
   head.sequence = next_++;
-  BILLOW_TRY_VOID(
+  const Status sent =
       send_packet(socket_.get(), head,
-                  {reinterpret_cast<const unsigned char*>(ids.data()), ids.size_bytes()}, numbers));
-  return head.sequence;
+                  {reinterpret_cast<const unsigned char*>(ids.data()), ids.size_bytes()}, numbers);
+  if (sent)
+    return head.sequence;
+  // The reader may not have seen the end yet. Whoever asks next must not take it for an error.
+  if (sent.error().code == Code::unavailable) {
+    closed_ = true;
+    arrived_.notify_all();
+  }
+  return pass(sent.error());
 }
 
 Result<Answer> ShimLink::wait(std::uint32_t sequence, int timeout_ms) {

@@ -296,8 +296,14 @@ TEST(PieceStoreTiers, WhatIsNeededAgainStaysAndNothingIsFreedTwice) {
       EXPECT_EQ(s.pieces(), 0u);
       continue;
     }
-    EXPECT_TRUE(freed.slots.empty());
     EXPECT_EQ(freed.lower.size(), event == 4 ? 0u : 1u);  // the new copy is not needed
+    if (event == 3) {  // the job's store is gone: nobody would look there for the slot
+      EXPECT_EQ(freed.slots, std::vector<std::uint32_t>{7});
+      EXPECT_EQ(s.unreferred(), 0u);
+      EXPECT_EQ(s.pieces(), 0u);
+      continue;
+    }
+    EXPECT_TRUE(freed.slots.empty());
     EXPECT_EQ(s.slot(key), 7u);
     if (event == 1 || event == 4) {
       s.unpin(key);
@@ -306,6 +312,28 @@ TEST(PieceStoreTiers, WhatIsNeededAgainStaysAndNothingIsFreedTwice) {
     EXPECT_EQ(s.unreferred(), 1u);
     s.evict(9, freed);
     EXPECT_EQ(freed.slots, std::vector<std::uint32_t>{7});
+    EXPECT_EQ(s.pieces(), 0u);
+  }
+}
+
+// A piece can be loaded while it moves from memory to the file; then the job ends.
+TEST(PieceStoreTiers, AJobThatEndsWhileAPieceMovesUpAndDownForgetsItOnce) {
+  const PieceKey key{1, 2, 3};
+  for (const bool load_ends_first : {false, true}) {
+    PieceStore s;
+    Freed freed;
+    s.refer(key);
+    s.place(key, 7);
+    s.filled(key);
+    s.begin_spill(9, false);
+    s.end_spill(key, {Place::memory, false, 3, 77}, false, freed);
+    EXPECT_EQ(s.begin_spill(9, true).size(), 1u);
+    EXPECT_TRUE(s.begin_load(key));
+    s.clear(freed);
+    for (const bool load : {load_ends_first, !load_ends_first})
+      load ? s.end_load(key, 8, freed) : s.end_spill(key, {Place::file, false, 3, 99}, true, freed);
+    EXPECT_EQ(freed.slots, (std::vector<std::uint32_t>{7, 8}));
+    EXPECT_EQ(freed.lower.size(), 2u);
     EXPECT_EQ(s.pieces(), 0u);
   }
 }

@@ -110,7 +110,8 @@ TEST_F(Lifecycle, ExitOfOneProcessOfTwo) {
     ASSERT_EQ(ends.line(), "ready");
     const auto out = call_service(dir_ + "/admin", "suspend name=job timeout_ms=3000", 30000);
     EXPECT_TRUE(out.has_value()) << out.error().message;
-    EXPECT_TRUE(call_service(dir_ + "/admin", "resume name=job", 30000).has_value());
+    const auto in = call_service(dir_ + "/admin", "resume name=job", 30000);
+    EXPECT_TRUE(in.has_value()) << in.error().message;
     ends.poke();
     held = ends.line() == "held";
     EXPECT_EQ(ends.wait(20), 7);
