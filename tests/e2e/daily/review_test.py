@@ -260,13 +260,13 @@ class Advice(RigTest):
         wrong = self.rig.cli("advise", "--model", "Llama-3.1-71B")
         self.assertEqual(wrong.code, 1, wrong)
         self.assertIn("not among the", wrong.errors)
-        self.assertIn("give the path of its config.json, or a size like 7B", wrong.errors)
+        self.assertIn("did you mean llama-3.1-70b? Otherwise give the path", wrong.errors)
 
     def test_the_answer_repeats_the_service_level(self):
         text = self.advise("--model", "Llama-3.1-8B", "--ttft", "700ms", "--rps", 2).text
         self.assertIn("service level: first token within 700 ms on average", text)
         self.assertRegex(text, r"\d+ % chance of meeting the service level")
-        self.assertRegex(text, r"time to first token \d+ ms \(\d+–\d+\).* means, 80 % intervals")
+        self.assertRegex(text, r"time to first token \d+ ms \(\d+–\d+\).* means with 80 % intervals")
 
     def test_a_short_comparison_is_no_verdict(self):
         work = "for i in 1 2 3; do echo step $i; sleep 0.3; done"
