@@ -1799,7 +1799,7 @@ complete -c billow -n '__fish_seen_subcommand_from simulate; and __fish_seen_sub
 complete -c billow -n '__fish_seen_subcommand_from simulate; and __fish_seen_subcommand_from endpoints' -l slo-s -r -f -d 'seconds within which the first token should arrive (default 2)'
 complete -c billow -n '__fish_seen_subcommand_from simulate; and __fish_seen_subcommand_from endpoints' -l json -d 'print JSON'
 complete -c billow -n '__fish_seen_subcommand_from simulate; and __fish_seen_subcommand_from endpoints' -l help -s h -d 'show this help'
-complete -c billow -n '__fish_seen_subcommand_from simulate; and __fish_seen_subcommand_from prefixes' -l trace -r -F -d 'requests: TIMESTAMP,ContextTokens,GeneratedTokens'
+complete -c billow -n '__fish_seen_subcommand_from simulate; and __fish_seen_subcommand_from prefixes' -l trace -r -F -d 'requests: TIMESTAMP,ContextTokens,GeneratedTokens, or JSON lines with timestamp (ms), input_length, output_length and hash_ids'
 complete -c billow -n '__fish_seen_subcommand_from simulate; and __fish_seen_subcommand_from prefixes' -l replicas -r -f -d 'engines (default 4)'
 complete -c billow -n '__fish_seen_subcommand_from simulate; and __fish_seen_subcommand_from prefixes' -l cache-tokens -r -f -d 'tokens that the KV cache of an engine holds (default 200000)'
 complete -c billow -n '__fish_seen_subcommand_from simulate; and __fish_seen_subcommand_from prefixes' -l prefill-tokens-s -r -f -d 'prompt tokens read per second (default 8000)'

@@ -598,7 +598,7 @@ test('every page is accessible in light, dark and on a phone, and fits its width
       ok(over <= 0, `${path} is ${over} px too wide at ${JSON.stringify(options)}`);
       // At the width of a small laptop no table is cut: what scrolls sideways is not found.
       if (!options.width) {
-        if (path === '/advisor') await page.waitForSelector('table');
+        if (path === '/advisor') await page.waitForSelector('table:visible');
         const cut = await page.evaluate(() =>
           [...document.querySelectorAll('.scroll')]
             .filter((s) => s.querySelector('table') && s.scrollWidth > s.clientWidth + 1)
