@@ -80,6 +80,7 @@ class Soak {
     std::uint64_t told = 0;
     for (std::uint64_t done = 0; done < options_.jobs; done += jobs_at_once) {
       jobs();
+      settle();
       BILLOW_TRY_VOID(snapshot());
       const std::uint64_t now = done + jobs_at_once;
       if (now / options_.report_every > told || now >= options_.jobs) {
@@ -100,8 +101,13 @@ class Soak {
     if (journal().queued_bytes() > queued_bytes_max)
       settle();
   }
+  // What waits for the disk is told, too: without that it would pile up in the engine.
   void settle() {
     loop_.run_until([&] { return journal().durable_seq() == state().seq; }, minutes(10));
+    bool told = false;
+    loop_.post([&] { told = true; });
+    loop_.run_until([&] { return told; }, minutes(10));
+    engine_->on_durable(journal().durable_seq());
   }
 
   // Half of them in an array, the others one by one with names of their own; some fail and some
@@ -126,6 +132,7 @@ class Soak {
       clock_.passed_ns += seconds(1).ns;
       run(Tick{});
       run(MoneyTick{});
+      settle();
       const std::map<NodeId, std::set<TaskId>> live(state().tasks_on.begin(),
                                                     state().tasks_on.end());
       for (const auto& [node, tasks] : live)
