@@ -4,8 +4,6 @@
 
 #include "advise/recommend.h"
 #include "base/clock.h"
-#include "base/file.h"
-#include "base/text.h"
 
 namespace billow::advise {
 namespace {
@@ -33,16 +31,6 @@ const char* const models_asked[] = {"Llama-3.1-8B-Instruct",
 struct Counts {
   int answered = 0, hyperscaler = 0, old_price = 0, unlikely = 0, other_checkpoint = 0;
 };
-
-// What an earlier version answered (questions_before.txt): "model|load|answer" by model and load.
-std::map<std::string, std::string> read_before(const std::string& path) {
-  std::map<std::string, std::string> out;
-  const auto text = read_file(path);
-  for (auto& line : text ? split(*text, '\n') : std::vector<std::string>{})
-    if (const auto at = line.rfind('|'); !line.starts_with('#') && at != std::string::npos)
-      out[line.substr(0, at)] = line.substr(at + 1);
-  return out;
-}
 
 void ask(const char* model,
          const Load& load,
@@ -86,18 +74,14 @@ void ask(const char* model,
 
 }  // namespace
 
-void report_questions(const std::string& before_path) {
+void report_questions() {
   std::printf("32 questions, answered by default:\n");
-  const auto before = read_before(before_path);
   const auto catalogue = Catalogue::embedded();
   const auto calibration = Calibration::embedded();
   Counts counts;
   for (auto model : models_asked)
-    for (auto& load : loads_asked) {
+    for (auto& load : loads_asked)
       ask(model, load, catalogue, calibration, counts);
-      if (const auto it = before.find(fmt::format("{}|{}", model, load.name)); it != before.end())
-        std::printf("    before: %s\n", it->second.c_str());
-    }
   std::printf(
       "  answered %d; AWS, GCP or Azure %d; price older than 180 days %d; chance below 80 %% %d;"
       " another checkpoint than the published one %d\n",

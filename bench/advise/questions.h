@@ -2,10 +2,8 @@
 // answer is one that a company would not follow.
 #pragma once
 
-#include <string>
-
 namespace billow::advise {
 
-void report_questions(const std::string& before_path);
+void report_questions();
 
 }  // namespace billow::advise

@@ -44,15 +44,12 @@ void report_speed() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::string data = "../shared/data", facts = "bench/advise/mlperf_v5.1.csv",
-              before = "bench/advise/questions_before.txt", only;
+  std::string data = "../shared/data", facts = "bench/advise/mlperf_v5.1.csv", only;
   for (int i = 1; i + 1 < argc; ++i) {
     if (!std::strcmp(argv[i], "--data"))
       data = argv[i + 1];
     if (!std::strcmp(argv[i], "--mlperf"))
       facts = argv[i + 1];
-    if (!std::strcmp(argv[i], "--before"))
-      before = argv[i + 1];
     if (!std::strcmp(argv[i], "--only"))
       only =
           argv[i + 1];  // speed, questions, mlperf, steady, portfolio, pilot, latency, models, gpus
@@ -63,7 +60,7 @@ int main(int argc, char** argv) {
   if (wanted("speed"))
     report_speed();
   if (wanted("questions"))
-    report_questions(before);
+    report_questions();
   if (wanted("mlperf"))
     report_mlperf(facts);
   if (wanted("steady"))

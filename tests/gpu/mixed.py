@@ -1,9 +1,12 @@
-"""Shares of mixed work: pairs of different loads, each one's progress against its own rate alone, beside the same pair without Billow.
+"""Shares of mixed work: pairs of different loads, each one's progress against its own rate alone,
+beside the same pair without Billow.
 
-The promise is a part of the progress alone: with 30/70 the first job makes at least 30 % of the progress that it makes alone, the second at
-least 70 %. What running together gains comes on top. `best` is the most that both can do together if the promise is kept: parts of
-the time alone, the rest as the unmanaged pair. Two processes of one program differ by up to a fifth for as long as they live, so each is
-compared with itself: a job with its own rate while the other job rests, the unmanaged pair with the same two processes one by one."""
+The promise is a part of the progress alone: with 30/70 the first job makes at least 30 % of the
+progress that it makes alone, the second at least 70 %. What running together gains comes on top.
+`best` is the most that both can do together if the promise is kept: parts of the time alone, the
+rest as the unmanaged pair. Two processes of one program differ by up to a fifth for as long as they
+live, so each is compared with itself: a job with its own rate while the other job rests, the
+unmanaged pair with the same two processes one by one."""
 import statistics
 
 from rig import *
@@ -36,7 +39,8 @@ def best(free, shares):
 
 
 class Tenants:
-    """Two jobs with a memory service to themselves, so that those of other ratios do not share their GPU's time."""
+    """Two jobs with a memory service to themselves, so that those of other ratios do not share
+    their GPU's time."""
 
     def __init__(self, shares, program=None):
         self.shares = shares
@@ -55,7 +59,8 @@ class Tenants:
 
 
 def launch(place, env=None):
-    """The first job of a pair always runs on the same cores, and so does the second: those of a shared host differ in speed."""
+    """The first job of a pair always runs on the same cores, and so does the second: those of a
+    shared host differ in speed."""
     cores = sorted(os.sched_getaffinity(0))
     chosen = cores[2 + 4 * place : 6 + 4 * place] if len(cores) >= 12 else cores
     return Program(
@@ -163,8 +168,8 @@ def judge(tenants, pair, managed, service, references, plain):
 
 
 def part_mixed():
-    """BILLOW_GPU_TEST_SHARES and BILLOW_GPU_TEST_MIX choose ratios and pairs; BILLOW_GPU_TEST_OTHER is another build of billow-gpumem
-    that every combination is also measured with."""
+    """BILLOW_GPU_TEST_SHARES and BILLOW_GPU_TEST_MIX choose ratios and pairs; BILLOW_GPU_TEST_OTHER
+    is another build of billow-gpumem that every combination is also measured with."""
     setting = os.environ.get
     seconds = float(setting("BILLOW_GPU_TEST_SECONDS", "10"))
     asked = [

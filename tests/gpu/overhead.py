@@ -1,9 +1,10 @@
 """What the shim costs: the same program with and without it, asked in turn.
 
-Two processes of one program differ by more than the targets, in where their memory and threads fell. So both run on the same two
-cores, with addresses and hashes that do not change from process to process, and several pairs of them are compared.
-BILLOW_GPU_TEST_RUNS and BILLOW_GPU_TEST_PAIRS say how many. A pair keeps its difference for as long as it lives and the next has
-another, so for tiny launches one process also launches by turns through the shim and past it."""
+Two processes of one program differ by more than the targets, in where their memory and threads
+fell. So both run on the same two cores, with addresses and hashes that do not change from process
+to process, and several pairs of them are compared. BILLOW_GPU_TEST_RUNS and BILLOW_GPU_TEST_PAIRS
+say how many. A pair keeps its difference for as long as it lives and the next has another, so for
+tiny launches one process also launches by turns through the shim and past it."""
 import statistics
 
 from rig import *
@@ -36,7 +37,8 @@ def compare(first, second, ask, rounds):
 
 
 def side_by_side(plain, shimmed, ask):
-    """The median over short groups, each beside one of the other process: what slows the host down for a second slows both."""
+    """The median over short groups, each beside one of the other process: what slows the host down
+    for a second slows both."""
     ratios = []
     for turn in range(GROUPS):
         pair = (plain, shimmed) if turn % 2 else (shimmed, plain)
@@ -62,7 +64,8 @@ def part_tiny():
 
 
 def tiny_launches(service, name):
-    """A run makes a million launches on either side, in groups, over several pairs of processes, and the same within one process."""
+    """A run makes a million launches on either side, in groups, over several pairs of processes,
+    and the same within one process."""
     count = 20000 if SIM else 1000000
     for _ in range(RUNS):
         p = steady([BUILD + "/probe"], service.env(name))

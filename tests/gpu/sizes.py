@@ -1,5 +1,6 @@
-"""Suspend and resume of 20 and of 50 GiB, beside copies of pinned memory and the driver's own checkpoint in the same run.
-BILLOW_GPU_TEST_GIB says which sizes; with BILLOW_GPU_TEST_NO_STOCK the driver's checkpoint is left out."""
+"""Suspend and resume of 20 and of 50 GiB, beside copies of pinned memory and the driver's own
+checkpoint in the same run. BILLOW_GPU_TEST_GIB says which sizes; with BILLOW_GPU_TEST_NO_STOCK the
+driver's checkpoint is left out."""
 import statistics
 
 from rig import *
@@ -37,8 +38,8 @@ ATTEMPTS = int(os.environ.get("BILLOW_GPU_TEST_ATTEMPTS", "5"))
 
 
 def suspend_and_resume(service, plain, size):
-    """Several times, all memory rewritten between. The link is measured before and after each move, by plain copies of as much memory:
-    it changes from second to second."""
+    """Several times, all memory rewritten between. The link is measured before and after each move,
+    by plain copies of as much memory: it changes from second to second."""
     name = service.job(f"s{size // MIB}", reserve=size)
     p = probe(service.env(name))
     p.ask(f"hold {size} 1")

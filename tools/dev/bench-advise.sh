@@ -21,5 +21,5 @@ if [ -z "$only" ]; then
   BILLOW_DATA_DIR=$data "$build/tests/test_advise" --gtest_filter='GivenConfigs.*:ServingMemory.*' |
     grep -E '^\[ +(OK|FAILED|SKIPPED)' || true
 fi
-"$build/src/advise/advise-report" --data "$data" --mlperf "$root/bench/advise/mlperf_v5.1.csv" --before "$root/bench/advise/questions_before.txt" \
+"$build/src/advise/advise-report" --data "$data" --mlperf "$root/bench/advise/mlperf_v5.1.csv" \
   ${only:+--only "$only"}

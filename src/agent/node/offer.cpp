@@ -1,11 +1,11 @@
 #include "agent/node/offer.h"
 
 #include <fmt/format.h>
-#include <sys/statvfs.h>
 
 #include <algorithm>
 #include <cstdlib>
 
+#include "agent/observe/disk_use.h"
 #include "agent/reach/fabric.h"
 #include "base/text.h"
 #include "gpu/describe.h"
@@ -24,10 +24,8 @@ void add_labels(const NodeOptions& options,
   if (options.bills)
     out.labels["bills"] = "yes";
   // The file system of the jobs' data, for pools that bill for storage.
-  if (struct statvfs disk{};
-      !out.labels.contains("disk-gib") && ::statvfs(options.data_dir.c_str(), &disk) == 0)
-    out.labels["disk-gib"] = std::to_string(static_cast<std::uint64_t>(
-        static_cast<unsigned __int128>(disk.f_blocks) * disk.f_frsize >> 30));
+  if (const std::int64_t size = disk_space(options.data_dir).size; size >= 0)
+    out.labels.emplace("disk-gib", std::to_string(size >> 30));
   for (const auto& [key, value] : link_labels(inventory.gpus))
     out.labels.emplace(key, value);
   for (const auto& [key, value] : measured)
@@ -50,11 +48,7 @@ void limit_to_allocation(NodeOffer& out) {
 
 std::int64_t free_disk_mib(const NodeOptions& options) {
   const std::string& directory = options.work_under.empty() ? options.data_dir : options.work_under;
-  struct statvfs disk {};
-  if (::statvfs(directory.c_str(), &disk) != 0)
-    return 0;
-  const auto bytes = static_cast<unsigned __int128>(disk.f_bavail) * disk.f_frsize;
-  return static_cast<std::int64_t>(bytes >> 30) * 1024;
+  return std::max<std::int64_t>(disk_space(directory).free >> 30, 0) * 1024;  // whole GiB
 }
 
 NodeOffer make_offer(const NodeOptions& options,

@@ -16,7 +16,8 @@
 namespace billow::agent {
 namespace {
 
-constexpr std::int64_t block_bytes = 512;  // of st_blocks, on every file system
+constexpr std::int64_t block_bytes = 512;      // of st_blocks, on every file system
+constexpr std::size_t linked_max = 2'000'000;  // files with several names, which are remembered
 
 struct DirCloser {
   void operator()(DIR* dir) const { ::closedir(dir); }
@@ -101,6 +102,8 @@ class Walk {
     if (!S_ISDIR(info.st_mode) && info.st_nlink != 1 &&
         !counted_.emplace(info.st_dev, info.st_ino).second)
       return;
+    if (counted_.size() > linked_max)
+      use_.complete = false;
     use_.bytes += info.st_blocks * block_bytes;
   }
 

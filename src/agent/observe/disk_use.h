@@ -11,7 +11,7 @@ namespace billow::agent {
 struct DiskUse {
   std::int64_t bytes = 0;    // blocks of files, each counted once, however many names it has
   std::int64_t entries = 0;  // files and directories that were looked at
-  bool complete = true;      // false: there were more entries than may be looked at
+  bool complete = true;      // false: there are too many files to count them
   bool too_deep = false;     // directories are nested more deeply than can be followed
 };
 

@@ -30,8 +30,11 @@ DiskGuard::DiskGuard(net::Loop& loop, Options options, Callbacks callbacks)
 void DiskGuard::watch(TaskId task, DiskLimit limit) {
   if (limit.bytes <= 0 || limit.places.empty())
     return;
-  tasks_[task] = {std::move(limit), system_clock().steady() + options_.hurry, false, {}};
-  timer_ = loop_.after(options_.hurry, [this] { look(); });
+  // Later tasks must not put off the next look, however often they start.
+  if (tasks_.empty())
+    timer_ = loop_.after(options_.hurry, [this] { look(); });
+  const SteadyTime soon = system_clock().steady() + options_.hurry;
+  tasks_[task] = {std::move(limit), soon, soon, false, {}};
 }
 
 void DiskGuard::ended(TaskId task) {
@@ -48,7 +51,8 @@ void DiskGuard::look() {
   for (auto& [task, watched] : tasks_) {
     if (watched.looking || !watched.why.empty())
       continue;
-    if (now >= watched.next || nearly_full(disk_space(watched.limit.places.front())))
+    if (now >= watched.next ||
+        (now >= watched.earliest && nearly_full(disk_space(watched.limit.places.front()))))
       look_at(task, watched);
   }
   if (!tasks_.empty())
@@ -75,14 +79,14 @@ void DiskGuard::seen(TaskId task, const DiskUse& use, Duration took) {
     return;
   Watched& watched = found->second;
   watched.looking = false;
-  watched.next = system_clock().steady() + std::max(options_.period, took * looks_share);
+  watched.earliest = system_clock().steady() + took * looks_share;
+  watched.next = std::max(watched.earliest, system_clock().steady() + options_.period);
   const std::string limit = format_bytes(static_cast<std::uint64_t>(watched.limit.bytes));
   if (use.bytes > watched.limit.bytes)
     watched.why = fmt::format("its files take {} of the node's disk, and its limit is {} (--disk)",
                               format_bytes(static_cast<std::uint64_t>(use.bytes)), limit);
   else if (!use.complete)
-    watched.why = fmt::format("it has more than {} files, too many to limit their space to {}",
-                              disk_entries_max, limit);
+    watched.why = fmt::format("it has too many files to limit their space to {}", limit);
   else if (use.too_deep)
     watched.why = fmt::format(
         "its directories are nested more than {} deep, too deep to limit their space to {}",

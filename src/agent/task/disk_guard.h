@@ -48,7 +48,7 @@ class DiskGuard {
  private:
   struct Watched {
     DiskLimit limit;
-    SteadyTime next;
+    SteadyTime earliest, next;  // the next look, if the disk is nearly full and if it is not
     bool looking = false;
     std::string why;
   };

@@ -1,11 +1,14 @@
 // How much of the node's disk a task may use, where its files are, and what is said of one that
 // used more.
+#include <algorithm>
+
 #include "agent/task/tasks.h"
 #include "base/log.h"
 
 namespace billow::agent {
 namespace {
 
+constexpr std::int64_t least_bytes = 1 << 20;
 constexpr Duration stop_grace = seconds(10);  // not the job's own: it writes on meanwhile
 
 }  // namespace
@@ -19,7 +22,9 @@ Result<DiskLimit> Tasks::disk_limit(const Starting& s) const {
   out.bytes = s.start.disk_mib << 20;
   if (out.bytes == 0) {
     const auto policy = options_.disk_bytes ? BILLOW_TRY(options_.disk_bytes()) : std::nullopt;
-    out.bytes = policy.value_or(disk_space(work_.path()).free / 2);
+    // On a disk that is full, too, there is a limit.
+    const DiskSpace space = disk_space(work_.path());
+    out.bytes = policy.value_or(space.free < 0 ? 0 : std::max(space.free / 2, least_bytes));
   }
   const std::string work = work_.below(std::to_string(s.start.task.value));
   if (s.spec.cwd == work || s.confined())

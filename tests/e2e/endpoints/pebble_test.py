@@ -1,5 +1,6 @@
-"""Certificates from Pebble, the ACME authority for tests of the people behind Let's Encrypt. The directory with its two programs,
-`pebble` and `pebble-challtestsrv`, is in BILLOW_TEST_PEBBLE; without it the cases are skipped."""
+"""Certificates from Pebble, the ACME authority for tests of the people behind Let's Encrypt. The
+directory with its two programs, `pebble` and `pebble-challtestsrv`, is in BILLOW_TEST_PEBBLE;
+without it the cases are skipped."""
 import datetime
 import ipaddress
 import json

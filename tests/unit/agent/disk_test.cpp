@@ -86,5 +86,28 @@ TEST(DiskGuard, EndsOnlyWhatExceedsItsLimit) {
   EXPECT_EQ(guard.why(TaskId(1)), "");
 }
 
+// Tasks that start all the time put no look off.
+TEST(DiskGuard, LooksHoweverOftenTasksStart) {
+  Rig rig;
+  net::Loop loop;
+  bool stopped = false;
+  DiskGuard guard(loop, {.period = milliseconds(40), .hurry = milliseconds(20)},
+                  {.processes = [](TaskId) { return std::vector<int>{}; },
+                   .stop =
+                       [&](TaskId, const std::string&) {
+                         stopped = true;
+                       }});
+  const std::string place = rig.root() + "/one";
+  ASSERT_TRUE(make_directories(place, 0755));
+  fill(place + "/large", 8 * mib);
+  guard.watch(TaskId(1), {4 * mib, {place}});
+  std::uint64_t next = 2;
+  const auto starts = loop.every(milliseconds(5), [&] {
+    guard.ended(TaskId(next - 1 > 1 ? next - 1 : 0));
+    guard.watch(TaskId(next++), {64 * mib, {rig.root() + "/none"}});
+  });
+  EXPECT_TRUE(loop.run_until([&] { return stopped; }, seconds(30)));
+}
+
 }  // namespace
 }  // namespace billow::agent
