@@ -72,7 +72,12 @@ class Line final : public HeadLink {
   Line(net::Loop& loop, Gateway& gateway, const GatewayOptions& options)
       : loop_(loop), gateway_(gateway), token_path_(options.token_path), region_(options.region) {}
   void dial() {
-    certificate_->before_dialling([this] { dial_certified(); });
+    certificate_->before_dialling([this](const Status& reached) {
+      if (reached)
+        return dial_certified();
+      certificate_->connection_failed();
+      again_ = loop_.after(dial_again, [this] { dial(); });
+    });
   }
   // The client is made anew after the certificate has changed.
   Status open_client() {

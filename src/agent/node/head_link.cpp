@@ -15,7 +15,8 @@ namespace {
 constexpr Duration removed_after = seconds(30);
 // Where another head can take over, one that has stopped answering is left soon: it may be stopped
 // or cut off without its connection being closed.
-constexpr Duration standby_ping_interval = seconds(2), standby_pong_timeout = seconds(3);
+constexpr Duration standby_ping_interval = seconds(2), standby_patience = seconds(3);
+constexpr Duration patience = seconds(10);
 
 }  // namespace
 
@@ -37,19 +38,23 @@ Result<std::unique_ptr<HeadLink>> HeadLink::create(net::Loop& loop,
                                                        .credential = self.options_.credential,
                                                        .name = self.options_.name,
                                                        .head = [&self] { return self.endpoint(); },
-                                                       .changed =
-                                                           [&self] {
-                                                             self.stale_ = true;
-                                                           }}));
+                                                       .changed = [&self] { self.stale_ = true; },
+                                                       .patience = self.patience_for_answer()}));
   return link;
+}
+
+Duration HeadLink::patience_for_answer() const {
+  return endpoints_.size() > 1 ? standby_patience : patience;
 }
 
 void HeadLink::dial() {
   if (dialing_ || socket_)
     return;
   dialing_ = true;
-  certificate_->before_dialling([this] {
+  certificate_->before_dialling([this](const Status& reached) {
     dialing_ = false;
+    if (!reached)
+      return dialled(pass(reached.error()));
     dial_certified();
   });
 }
@@ -85,7 +90,7 @@ void HeadLink::dial_certified() {
                                  .queue_bytes_max = 64 << 20};
   if (endpoints_.size() > 1) {
     socket.ping_interval = standby_ping_interval;
-    socket.pong_timeout = request.timeout = standby_pong_timeout;
+    socket.pong_timeout = request.timeout = standby_patience;
   }
   call_ = client_->connect_websocket(
       std::move(request), std::move(socket),
@@ -119,7 +124,7 @@ void HeadLink::ask_time() {
   net::ClientRequest request;
   request.endpoint = endpoint();
   request.target = "/healthz";
-  request.timeout = seconds(10);
+  request.timeout = patience_for_answer();
   call_ = client_->fetch(std::move(request), [this](Result<net::Response> answer) {
     if (answer)
       options_.credential->set_head_time(answer->headers.get("Date"), system_clock().wall());

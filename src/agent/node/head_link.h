@@ -55,6 +55,7 @@ class HeadLink {
   HeadLink(net::Loop& loop, Options options, Callbacks callbacks);
   void dial_certified();
   Status open_client();
+  Duration patience_for_answer() const;
   void dialled(Result<std::shared_ptr<net::WebSocket>> socket);
   void redial();
   void disconnected();

@@ -127,9 +127,9 @@ void CertificateKeeper::look_at_own_files() {
   log_info("using the new client certificate in {}", place.own_cert);
 }
 
-void CertificateKeeper::before_dialling(std::function<void()> ready) {
+void CertificateKeeper::before_dialling(std::function<void(Status)> ready) {
   if (until_ > system_clock().wall() || issued_none_ || operators() || !options_.head().tls)
-    return ready();
+    return ready({});
   forget();
   ready_ = std::move(ready);
   ask();
@@ -161,7 +161,7 @@ void CertificateKeeper::ask() {
   request.headers.set("Authorization", *proof);
   request.headers.set("Content-Type", "application/json");
   request.body = Json::object({{"request", made->request_pem}}).dump();
-  request.timeout = seconds(10);
+  request.timeout = options_.patience;
   client_->fetch(std::move(request),
                  [this, key = std::move(made->key_pem)](Result<Response> answer) {
                    answered(std::move(answer), key);
@@ -172,6 +172,8 @@ void CertificateKeeper::answered(Result<Response> answer, const std::string& key
   asking_ = false;
   // The client is calling us: destroyed later.
   loop_.post([old = std::shared_ptr<HttpClient>(std::move(client_))] {});
+  const Status reached =
+      answer || answer.error().code != Code::timed_out ? Status() : Status(pass(answer.error()));
   Status taken;
   if (!answer)
     taken = pass(answer.error());
@@ -191,7 +193,7 @@ void CertificateKeeper::answered(Result<Response> answer, const std::string& key
     next_renewal(std::clamp(life_ / 30, retry_min, retry_max));
   }
   if (const auto ready = std::exchange(ready_, nullptr))
-    ready();
+    ready(reached);
 }
 
 Status CertificateKeeper::take(const Response& response, const std::string& key_pem) {

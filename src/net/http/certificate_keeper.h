@@ -47,15 +47,17 @@ class CertificateKeeper {
     std::shared_ptr<NodeCredential> credential;
     std::string name;  // for the request; the head chooses the certificate's own
     std::function<Endpoint()> head;
-    std::function<void()> changed;  // tls() has changed: later connections should use it
+    std::function<void()> changed;    // tls() has changed: later connections should use it
+    Duration patience = seconds(10);  // for one answer of the head
   };
   static Result<std::unique_ptr<CertificateKeeper>> create(Loop& loop, Options options);
   ~CertificateKeeper();
 
   // Safe from any thread.
   TlsClientOptions tls() const { return *tls_.lock(); }
-  // Calls back when the certificate is as good as it gets: at once, or after one request.
-  void before_dialling(std::function<void()> ready);
+  // Calls back when the certificate is as good as it gets: at once, or after one request. An error
+  // says that the head did not answer that request within the patience: dialling is pointless.
+  void before_dialling(std::function<void(Status)> ready);
   // A connection to the head could not be made.
   void connection_failed();
 
@@ -76,7 +78,7 @@ class CertificateKeeper {
   mutable Sync<TlsClientOptions> tls_;
   // For one request: its connection, which may show no certificate, is used for nothing else.
   std::unique_ptr<HttpClient> client_;
-  std::function<void()> ready_;
+  std::function<void(Status)> ready_;
   Timer renewal_, own_files_;
   bool asking_ = false;
   bool issued_none_ = false;  // by this head: it is older, or has no TLS

@@ -351,9 +351,10 @@ class Failover(postgres.PostgresTest):
         poll(lambda: pair.leads("b"), "the takeover", 30)
         took = time.monotonic() - slept
         # A connection to a head that is only stopped stays open; its agents must not wait for it.
-        poll(lambda: self.node_is_ready(pair, "b"), "the node at the new leader", 15)
+        # They ask each head in turn, three seconds each; the rest is room for a busy machine.
+        poll(lambda: self.node_is_ready(pair, "b"), "the node at the new leader", 30)
         moved = time.monotonic() - slept - took
-        self.assertLess(moved, 5, "seconds until the node was at the new leader")
+        self.assertLess(moved, 9, "seconds until the node was at the new leader")
         pair.heads["a"].send_signal(signal.SIGCONT)
         poll(lambda: pair.heads["a"].poll() is not None, "the old leader's end", 30)
         stop()
