@@ -42,7 +42,7 @@ Gateway::Gateway(net::Loop& loop, Options options)
       options_(std::move(options)),
       several_(options_.proxy.threads > 1),
       hosts_(options_.domains),
-      keys_(options_.data_dir.empty() ? "" : options_.data_dir + "/keys.json"),
+      keys_(disk_, options_.data_dir.empty() ? "" : options_.data_dir + "/keys.json"),
       tracer_(random_u64(), options_.trace_sample),
       id_prefix_(random_token(6)),
       secret_(random_token(24)),
@@ -68,7 +68,7 @@ Result<std::unique_ptr<Gateway>> Gateway::create(net::Loop& loop, Options option
   BILLOW_TRY_VOID(out->begin_acme());
   if (!out->options_.data_dir.empty())
     out->log_ =
-        std::make_unique<AccessLog>(loop, out->options_.data_dir + "/access.log");
+        std::make_unique<AccessLog>(loop, out->disk_, out->options_.data_dir + "/access.log");
   out->calls_ = std::make_unique<Calls>(*out, BILLOW_TRY(out->webhook_key()));
   out->peers_ = std::make_unique<Peers>(loop, *out->client_);
   out->tick_timer_ = loop.every(tick_period, [at = out.get()] { at->tick(); });

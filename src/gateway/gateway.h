@@ -268,6 +268,7 @@ class Gateway final : public ProxyHost {
   bool head_was_here_ = false;                // for the others
   std::unique_ptr<Proxy> proxy_;
   std::unique_ptr<net::HttpClient> client_, webhook_client_;
+  DiskWriter disk_;
   std::unique_ptr<AccessLog> log_;
   std::unique_ptr<Calls> calls_;
   std::unique_ptr<Peers> peers_;
