@@ -186,10 +186,10 @@ TokenUsage usage_of(std::string_view tail) {
   if (at == tail.npos)
     return usage;
   const std::string_view rest = tail.substr(at);
-  const auto number = [&](std::string_view name) -> std::uint64_t {
+  const auto number = [&](std::string_view name) -> std::optional<std::uint64_t> {
     auto found = rest.find(name);
     if (found == rest.npos)
-      return 0;
+      return std::nullopt;
     found += name.size();
     while (found < rest.size() && (rest[found] == ' ' || rest[found] == ':'))
       ++found;
@@ -199,8 +199,9 @@ TokenUsage usage_of(std::string_view tail) {
       n = n * 10 + static_cast<std::uint64_t>(rest[found] - '0');
     return n;
   };
-  usage.in = std::max(number("\"prompt_tokens\""), number("\"input_tokens\""));
-  usage.out = std::max(number("\"completion_tokens\""), number("\"output_tokens\""));
+  usage.in = std::max(number("\"prompt_tokens\""), number("\"input_tokens\"")).value_or(0);
+  usage.out = std::max(number("\"completion_tokens\""), number("\"output_tokens\"")).value_or(0);
+  usage.cached = number("\"cached_tokens\"");
   return usage;
 }
 

@@ -53,6 +53,7 @@ class Calls;
 // Tokens that a model's answer reports in its "usage".
 struct TokenUsage {
   std::uint64_t in = 0, out = 0;
+  std::optional<std::uint64_t> cached;  // of `in`; none: it does not say
 };
 
 class Gateway final : public ProxyHost {
@@ -147,6 +148,7 @@ class Gateway final : public ProxyHost {
               const std::string& why) override;
   void turned_down(const std::shared_ptr<Front>& front, int status) override;
   bool grown(const std::shared_ptr<Front>& front, std::size_t bytes) override;
+  void answer_body_begins(Front& front, std::string_view data) override;
   void over(Front& front, End end) override;
   std::string next_request_id() override;
 
@@ -268,6 +270,7 @@ class Gateway final : public ProxyHost {
   bool head_was_here_ = false;                // for the others
   std::unique_ptr<Proxy> proxy_;
   std::unique_ptr<net::HttpClient> client_, webhook_client_;
+  DiskWriter disk_;
   std::unique_ptr<AccessLog> log_;
   std::unique_ptr<Calls> calls_;
   std::unique_ptr<Peers> peers_;
