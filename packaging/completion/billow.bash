@@ -1965,9 +1965,10 @@ _billow() {
         --prefill-tokens-s) return ;;
         --step-ms) return ;;
         --message-tokens) return ;;
+        --speed) return ;;
         --seed) return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--trace --replicas --cache-tokens --prefill-tokens-s --step-ms --message-tokens --seed --json --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--trace --replicas --cache-tokens --prefill-tokens-s --step-ms --message-tokens --speed --no-cached-tokens --seed --json --help -h" -- "$cur")); return; fi
       return ;;
     "cp")
       case $prev in

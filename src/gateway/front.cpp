@@ -349,6 +349,8 @@ void Front::begin_answer(net::HttpParser::Head& head) {
 void Front::answer_body(std::string_view data) {
   if (state_ != State::serving || data.empty())
     return;
+  if (ticket.bytes_out == 0 && ticket.wish.prompt.bytes != 0)
+    proxy_.host().answer_body_begins(*this, data);
   ticket.bytes_out += data.size();
   if (ticket.sample)
     ticket.sample->answer.add(data);

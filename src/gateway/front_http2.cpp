@@ -219,7 +219,7 @@ void StreamFront::leave() {
   if (connection_) {
     Http2Front& connection = *std::exchange(connection_, nullptr);
     if (!body_complete_)
-      connection.session().reset_after_end(id_);
+      connection.session().drop_the_rest(id_);
     connection.ended(id_);
   }
   proxy_.forget(*this);

@@ -42,7 +42,7 @@ Gateway::Gateway(net::Loop& loop, Options options)
       options_(std::move(options)),
       several_(options_.proxy.threads > 1),
       hosts_(options_.domains),
-      keys_(options_.data_dir.empty() ? "" : options_.data_dir + "/keys.json"),
+      keys_(disk_, options_.data_dir.empty() ? "" : options_.data_dir + "/keys.json"),
       tracer_(random_u64(), options_.trace_sample),
       id_prefix_(random_token(6)),
       secret_(random_token(24)),
@@ -67,7 +67,8 @@ Result<std::unique_ptr<Gateway>> Gateway::create(net::Loop& loop, Options option
   BILLOW_TRY_VOID(out->check_listeners());
   BILLOW_TRY_VOID(out->begin_acme());
   if (!out->options_.data_dir.empty())
-    out->log_ = std::make_unique<AccessLog>(loop, out->options_.data_dir + "/access.log");
+    out->log_ =
+        std::make_unique<AccessLog>(loop, out->disk_, out->options_.data_dir + "/access.log");
   out->calls_ = std::make_unique<Calls>(*out, BILLOW_TRY(out->webhook_key()));
   out->peers_ = std::make_unique<Peers>(loop, *out->client_);
   out->tick_timer_ = loop.every(tick_period, [at = out.get()] { at->tick(); });
@@ -117,6 +118,7 @@ void Gateway::take_table(Table table) {
   const Decision decision(*this);
   const auto now = loop_.steady();
   head_was_here_ = head_is_here();
+  knows_endpoints_ = true;
   peers_->take(table.peers);
   routes_.take(table.door.models);
   hosts_.take(table.door.domains);
@@ -255,12 +257,28 @@ void Gateway::route(const std::shared_ptr<Front>& front,
   hold_or_give(front, endpoint, 0);
 }
 
+namespace {
+Prompt prompt_in(std::string_view body) {
+  const std::string_view text = prompt_of(body);
+  return {prefix_of(text), text.size()};
+}
+}  // namespace
+
+// The replica has begun to answer, so it has read the prompt. An answer that is not streamed begins
+// when it is complete, which says nothing about how fast the prompt was read.
+void Gateway::answer_body_begins(Front& front, std::string_view data) {
+  const Decision decision(*this);
+  const auto endpoint = std::static_pointer_cast<LiveEndpoint>(front.ticket.endpoint);
+  const bool streamed = data.starts_with("data:") || data.starts_with("event:");
+  endpoint->router.prompts().read(front.ticket.id, streamed, loop_.steady());
+}
+
 // Its replica depends on its prompt, so the body is read first. False: it has none that can be
 // read.
 bool Gateway::read_prompt(const std::shared_ptr<Front>& front,
                           const std::shared_ptr<LiveEndpoint>& endpoint) {
   if (!front->kept_body().empty()) {  // a request to /v1/…, whose body was read already
-    front->ticket.wish.prefix = prefix_of(prompt_of(front->kept_body()));
+    front->ticket.wish.prompt = prompt_in(front->kept_body());
     return false;
   }
   const auto size = front->body_size();
@@ -268,11 +286,11 @@ bool Gateway::read_prompt(const std::shared_ptr<Front>& front,
       *size > prompt_body_bytes_max || !reserve_body(*front, *size))
     return false;
   front->read_body(prompt_body_bytes_max, [this, front, endpoint](std::string body) {
-    const auto prefix = prefix_of(prompt_of(body));
+    auto prompt = prompt_in(body);
     const Decision decision(*this);
     if (find(endpoint->name()) != endpoint)
       return refuse(front, deleted(*endpoint, front->request_id()));
-    front->ticket.wish.prefix = prefix;
+    front->ticket.wish.prompt = std::move(prompt);
     front->keep_body(std::move(body));
     route(front, endpoint);
   });
@@ -369,7 +387,7 @@ bool Gateway::failed(const std::shared_ptr<Front>& front,
   ++endpoint->totals.retried;
   if (Peers::is_peer(from))
     endpoint->router.lent(false);
-  endpoint->router.finished(from, now);
+  endpoint->router.finished(from, now, front->ticket.id);
   front->ticket.upstream = nullptr;
   check_due(endpoint);
   // Posted: this runs inside the callback of the failing connection.
@@ -424,7 +442,9 @@ void Gateway::over(Front& front, End end) {
   if (Peers::is_peer(ticket.upstream->key)) {
     endpoint->router.lent(false);
   } else {
-    endpoint->router.finished(ticket.upstream->key, now);
+    if (usage.cached)
+      endpoint->router.prompts().reported(ticket.id, usage.in, *usage.cached);
+    endpoint->router.finished(ticket.upstream->key, now, ticket.id);
     endpoint->scaler.served(now - ticket.given, now);
     judge_replica(*endpoint, ticket, end, now);
   }

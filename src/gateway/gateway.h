@@ -53,6 +53,7 @@ class Calls;
 // Tokens that a model's answer reports in its "usage".
 struct TokenUsage {
   std::uint64_t in = 0, out = 0;
+  std::optional<std::uint64_t> cached;  // of `in`; none: it does not say
 };
 
 class Gateway final : public ProxyHost {
@@ -147,6 +148,7 @@ class Gateway final : public ProxyHost {
               const std::string& why) override;
   void turned_down(const std::shared_ptr<Front>& front, int status) override;
   bool grown(const std::shared_ptr<Front>& front, std::size_t bytes) override;
+  void answer_body_begins(Front& front, std::string_view data) override;
   void over(Front& front, End end) override;
   std::string next_request_id() override;
 
@@ -184,6 +186,8 @@ class Gateway final : public ProxyHost {
   void arrived_at(const std::shared_ptr<Front>& front,
                   const std::shared_ptr<LiveEndpoint>& endpoint,
                   std::size_t prefix_bytes);
+  void arrived_by_path(const std::shared_ptr<Front>& front);
+  void arrived_from_peer(const std::shared_ptr<Front>& front);
   void arrived_by_host(const std::shared_ptr<Front>& front, const HostNames::Found& found);
   void arrived_by_grpc(const std::shared_ptr<Front>& front);
   std::shared_ptr<LiveEndpoint> find_by_host(const HostNames::Found& found) const;
@@ -266,6 +270,7 @@ class Gateway final : public ProxyHost {
   bool head_was_here_ = false;                // for the others
   std::unique_ptr<Proxy> proxy_;
   std::unique_ptr<net::HttpClient> client_, webhook_client_;
+  DiskWriter disk_;
   std::unique_ptr<AccessLog> log_;
   std::unique_ptr<Calls> calls_;
   std::unique_ptr<Peers> peers_;
@@ -294,6 +299,7 @@ class Gateway final : public ProxyHost {
   std::string told_;        // the last report to the head: how many replicas of each endpoint are
                             // ready, asleep and starting
   std::string kept_table_;  // as written last
+  bool knows_endpoints_ = false;                  // from the head, or from the table that was kept
   std::map<std::string, EndpointFigures> saved_;  // counters from before this process
   SteadyTime saved_at_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);

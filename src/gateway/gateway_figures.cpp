@@ -18,7 +18,7 @@ void Gateway::save_figures() {
     all.endpoints.push_back(endpoint->totals);
     all.endpoints.back().name = name;
   }
-  (void)write_file_atomic(options_.data_dir + "/figures.json", wire::to_json_text(all), 0600);
+  disk_.replace(options_.data_dir + "/figures.json", wire::to_json_text(all));
 }
 
 Figures Gateway::figures() const {

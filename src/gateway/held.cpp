@@ -32,7 +32,7 @@ void Gateway::hold_or_give(const std::shared_ptr<Front>& front,
       if (auto upstream = endpoint.upstream(answer.replica))
         return give(front, to, upstream);
       // Its address is unknown: it gets nothing until that changes, and the next one is tried.
-      endpoint.router.finished(answer.replica, now);
+      endpoint.router.finished(answer.replica, now, ticket.id);
       endpoint.unreachable(answer.replica, now);
       return hold_or_give(front, to, answer.replica);
     case Router::Verdict::held:
@@ -101,7 +101,7 @@ void Gateway::give_out(const std::shared_ptr<LiveEndpoint>& endpoint) {
   for (const auto& each : endpoint->router.dispatch(loop_.steady())) {
     const auto found = held_.find(each.request);
     if (found == held_.end()) {
-      endpoint->router.finished(each.replica, loop_.steady());
+      endpoint->router.finished(each.replica, loop_.steady(), each.request);
       continue;
     }
     const auto front = found->second;
@@ -118,17 +118,17 @@ void Gateway::hand_to(const std::shared_ptr<LiveEndpoint>& endpoint,
                       ReplicaKey replica) {
   act(
       front, id,
-      [this, endpoint, front, replica] {
+      [this, endpoint, front, id, replica] {
         const Decision decision(*this);
         if (const auto upstream = endpoint->upstream(replica))
           return give(front, endpoint, upstream);
-        endpoint->router.finished(replica, loop_.steady());
+        endpoint->router.finished(replica, loop_.steady(), id);
         endpoint->unreachable(replica, loop_.steady());
         hold_or_give(front, endpoint, replica);
       },
-      [this, endpoint, replica] {
+      [this, endpoint, id, replica] {
         const Decision decision(*this);
-        endpoint->router.finished(replica, loop_.steady());
+        endpoint->router.finished(replica, loop_.steady(), id);
         give_out(endpoint);
       });
 }

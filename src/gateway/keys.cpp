@@ -47,8 +47,7 @@ void Keys::save() {
   KeptKeys kept{.gateway = gateway_, .keys = {}};
   for (const auto& [name, meter] : meters_)
     kept.keys.push_back({name.first, name.second, meter.saved()});
-  if (const auto written = write_file_atomic(path_, wire::to_json_text(kept), 0600); !written)
-    log_warn("{}", written.error().message);
+  disk_.replace(path_, wire::to_json_text(kept));
 }
 
 void Keys::hand_over() {

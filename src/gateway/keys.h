@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "gateway/pure/key_meter.h"
+#include "gateway/record/disk_writer.h"
 #include "gateway/table.h"
 
 namespace billow::gateway {
@@ -26,8 +27,9 @@ struct KeptKey {
 
 class Keys {
  public:
-  using Name = std::pair<std::string, std::string>;            // of the endpoint, and of the key
-  explicit Keys(std::string path) : path_(std::move(path)) {}  // empty: nothing is kept
+  using Name = std::pair<std::string, std::string>;  // of the endpoint, and of the key
+  // Without a path, nothing is kept.
+  Keys(DiskWriter& disk, std::string path) : disk_(disk), path_(std::move(path)) {}
   void load();
   void save();  // if something has changed
 
@@ -45,6 +47,7 @@ class Keys {
   void hear_predecessor(const std::vector<KeptKey>& since);
 
  private:
+  DiskWriter& disk_;
   std::string path_;
   std::string gateway_;  // the number under which the head counts this gateway
   std::map<Name, KeyMeter> meters_;

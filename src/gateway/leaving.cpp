@@ -47,6 +47,7 @@ void Gateway::hand_over() {
   each_proxy([](Proxy& proxy) { proxy.hand_over(idle_patience); });
   save_figures();
   keys_.hand_over();
+  disk_.wait();  // the successor reads both
   handed_over_ = true;
   tell_successor(false);
 }

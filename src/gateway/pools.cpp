@@ -12,6 +12,11 @@
 namespace billow::gateway {
 namespace {
 
+// More idle connections than `gateway_idle_per_replica_max` are kept for a moment: with that many
+// requests at once, closing and opening connections costs more than the requests themselves.
+constexpr std::size_t idle_surplus_max = 4'096;
+constexpr Duration idle_surplus_life = seconds(2);
+
 std::uint64_t next_serial() {
   static std::atomic<std::uint64_t> last = 0;
   return ++last;
@@ -112,9 +117,16 @@ Proxy::Pool& Proxy::pool_of(const std::shared_ptr<Upstream>& upstream) {
 
 void Proxy::sweep_pools(SteadyTime now) {
   for (auto& [serial, pool] : pools_) {
+    // The last one is used first, so the first ones are those that were not needed for longest.
+    std::size_t surplus = pool.idle.size() > limits::gateway_idle_per_replica_max
+                              ? pool.idle.size() - limits::gateway_idle_per_replica_max
+                              : 0;
     std::erase_if(pool.idle, [&](const auto& back) {
-      if (back->open() && now - back->idle_since < limits::client_idle_timeout)
+      const Duration unused = now - back->idle_since;
+      const bool too_many = surplus > 0 && unused >= idle_surplus_life;
+      if (back->open() && unused < limits::client_idle_timeout && !too_many)
         return false;
+      surplus -= surplus > 0;
       back->close();
       return true;
     });
@@ -190,7 +202,7 @@ void Proxy::keep(const std::shared_ptr<Upstream>& upstream, std::shared_ptr<Back
   if (!back->open() || stopping_ || upstream->closed())
     return back->close();
   auto& idle = pool_of(upstream).idle;
-  if (idle.size() >= limits::gateway_idle_per_replica_max)
+  if (idle.size() >= limits::gateway_idle_per_replica_max + idle_surplus_max)
     return back->close();
   back->set_paused(false);
   back->idle_since = loop_.steady();

@@ -142,6 +142,8 @@ class ProxyHost {
   virtual bool grown(const std::shared_ptr<Front>& /*front*/, std::size_t /*bytes*/) {
     return true;
   }
+  // The first bytes of the answer's body, for requests with a known prompt.
+  virtual void answer_body_begins(Front& /*front*/, std::string_view /*data*/) {}
   // The request has ended in some way: its slot is free. Called once for every arrival.
   virtual void over(Front& front, End end) = 0;
   virtual std::string next_request_id() = 0;

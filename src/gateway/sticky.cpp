@@ -90,9 +90,9 @@ void Gateway::give(const std::shared_ptr<Front>& front,
         front->tls() ? "; Secure" : "");
   act(
       front, ticket.id, [front, upstream] { front->give(upstream); },
-      [this, endpoint, upstream] {
+      [this, endpoint, upstream, id = ticket.id] {
         const Decision decision(*this);
-        endpoint->router.finished(upstream->key, loop_.steady());
+        endpoint->router.finished(upstream->key, loop_.steady(), id);
       });
 }
 

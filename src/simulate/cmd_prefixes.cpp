@@ -26,6 +26,9 @@ constexpr OptionSpec options[] = {
     {"step-ms", 0, "N", "milliseconds per generated token (default 30)"},
     {"message-tokens", 0, "N",
      "new tokens of a prompt up to which it can continue a conversation (default 512)"},
+    {"speed", 0, "N", "replay the requests N times as fast (default 1)"},
+    {"no-cached-tokens", 0, nullptr,
+     "engines do not report how many tokens of a prompt were cached"},
     {"seed", 0, "N", "seed of the random policy (default 1)"},
 };
 
@@ -40,6 +43,8 @@ Result<PrefixOptions> read_options(const Parsed& parsed) {
   o.step_ms = BILLOW_TRY(number_option(parsed, "step-ms", o.step_ms, 0, 1e9));
   o.message_tokens_max = static_cast<std::uint32_t>(
       BILLOW_TRY(number_option(parsed, "message-tokens", o.message_tokens_max, 0, 1e6)));
+  o.speed = BILLOW_TRY(number_option(parsed, "speed", o.speed, 0.001, 1000));
+  o.cached_reported = !parsed.has("no-cached-tokens");
   o.seed = static_cast<std::uint64_t>(BILLOW_TRY(number_option(parsed, "seed", 1, 0, 1e9)));
   return o;
 }
@@ -57,8 +62,8 @@ Status simulate_prefixes(const Parsed& parsed) {
       {"least-loaded", PrefixPolicy::least_loaded},
       {"prefix", PrefixPolicy::prefix}};
   Json list = Json::array();
-  std::string text = fmt::format("{:<14} {:>9} {:>11} {:>11} {:>14}\n", "", "hit rate", "TTFT mean",
-                                 "TTFT p95", "busiest / mean");
+  std::string text = fmt::format("{:<14} {:>9} {:>11} {:>9} {:>9} {:>9} {:>16}\n", "", "hit rate",
+                                 "TTFT mean", "p50", "p95", "p99", "busiest / mean");
   std::uint64_t continued = 0;
   for (const auto& [name, policy] : policies) {
     const PrefixResult r = replay_prefixes(calls, policy, o);
@@ -66,10 +71,13 @@ Status simulate_prefixes(const Parsed& parsed) {
     list.push(Json::object({{"name", name},
                             {"hit_pct", r.hit_pct},
                             {"first_token_mean_s", r.first_token_mean_s},
+                            {"first_token_p50_s", r.first_token_p50_s},
                             {"first_token_p95_s", r.first_token_p95_s},
+                            {"first_token_p99_s", r.first_token_p99_s},
                             {"load_max_over_mean", r.load_max_over_mean}}));
-    text += fmt::format("{:<14} {:>7.1f} % {:>9.3f} s {:>9.3f} s {:>14.2f}\n", name, r.hit_pct,
-                        r.first_token_mean_s, r.first_token_p95_s, r.load_max_over_mean);
+    text += fmt::format("{:<14} {:>7.1f} % {:>9.3f} s {:>7.3f} s {:>7.3f} s {:>7.3f} s {:>16.2f}\n",
+                        name, r.hit_pct, r.first_token_mean_s, r.first_token_p50_s,
+                        r.first_token_p95_s, r.first_token_p99_s, r.load_max_over_mean);
   }
   if (parsed.has("json")) {
     print(Json::object({{"trace", path},

@@ -14,7 +14,9 @@
 namespace billow::gateway {
 namespace {
 
-constexpr std::uint32_t block_tokens = 64;  // about one block of text of the gateway's index
+constexpr std::uint32_t block_tokens = 64;  // a block of an engine's cache
+constexpr std::uint32_t token_bytes = 4;    // of text, about
+static_assert(block_tokens * token_bytes == prefix_block_bytes);
 
 // Blocks of one conversation never change, so its number and the block's position name them.
 std::uint64_t block_hash(std::uint64_t conversation, std::uint64_t position) {
@@ -75,14 +77,42 @@ struct Engine {
   std::uint64_t requests = 0;
 };
 
-struct Ending {
+// An answer's first token, or its end.
+struct Moment {
   double at_s = 0;
+  RequestId request = 0;
   ReplicaKey replica = 0;
-  bool operator>(const Ending& o) const { return at_s > o.at_s; }
+  bool end = false;
+  std::uint64_t tokens = 0, cached = 0;  // of the prompt
+  bool operator>(const Moment& o) const { return at_s > o.at_s; }
 };
 
 SteadyTime steady(double s) {
   return {static_cast<std::int64_t>((s + 1) * 1e9)};
+}
+
+// As the gateway would cut its text.
+Prompt prompt_of(const std::vector<std::uint64_t>& blocks, std::uint64_t tokens) {
+  Prompt prompt{.bytes = tokens * token_bytes};
+  for (std::size_t i = 1; i <= prefix_blocks_max; ++i) {
+    const std::uint64_t end = prefix_bytes_of(i) / prefix_block_bytes;
+    if (end > blocks.size())
+      break;
+    prompt.blocks.push_back(blocks[end - 1]);
+  }
+  return prompt;
+}
+
+void tell(Router& router, const Moment& moment, bool cached_reported) {
+  if (!moment.end)
+    return router.prompts().read(moment.request, true, steady(moment.at_s));
+  if (cached_reported)
+    router.prompts().reported(moment.request, moment.tokens, moment.cached);
+  router.finished(moment.replica, steady(moment.at_s), moment.request);
+}
+
+double quantile(const std::vector<double>& sorted, double q) {
+  return sorted[static_cast<std::size_t>(q * static_cast<double>(sorted.size() - 1))];
 }
 
 }  // namespace
@@ -143,38 +173,44 @@ PrefixResult replay_prefixes(const std::vector<ConversationCall>& calls,
     router.set_phase(i + 1, Phase::ready, steady(0));
   }
   std::mt19937_64 random(options.seed);
-  std::priority_queue<Ending, std::vector<Ending>, std::greater<>> endings;
+  std::priority_queue<Moment, std::vector<Moment>, std::greater<>> moments;
   std::vector<double> first_tokens;
   std::uint64_t tokens = 0, hits = 0, continued = 0, number = 0;
   for (const ConversationCall& one : calls) {
     const TraceCall& call = one.call;
-    for (; !endings.empty() && endings.top().at_s <= call.at_s; endings.pop())
-      router.finished(endings.top().replica, steady(endings.top().at_s));
+    const double at_s = call.at_s / options.speed;
+    for (; !moments.empty() && moments.top().at_s <= at_s; moments.pop())
+      tell(router, moments.top(), options.cached_reported);
     const std::vector<std::uint64_t> blocks = blocks_of(one, call.context_tokens);
     Wish wish;
     if (policy == PrefixPolicy::prefix)
-      wish.prefix.assign(blocks.begin(),
-                         blocks.begin() + std::min(blocks.size(), prefix_blocks_max));
+      wish.prompt = prompt_of(blocks, call.context_tokens);
     ReplicaKey to = 0;
     if (policy == PrefixPolicy::random)
       to = 1 + random() % options.replicas;
     else
-      to = router.arrive(++number, steady(call.at_s), steady(call.at_s + 1e6), 0, std::move(wish))
-               .replica;
+      to = router.arrive(++number, steady(at_s), steady(at_s + 1e6), 0, std::move(wish)).replica;
     Engine& engine = engines[to - 1];
     const std::uint64_t held = engine.cache.held(blocks) * block_tokens;
-    const double begins_s = std::max(call.at_s, engine.prefill_free_s);
+    const double begins_s = std::max(at_s, engine.prefill_free_s);
     engine.prefill_free_s =
         begins_s + static_cast<double>(call.context_tokens - held) / options.prefill_tokens_s;
     const double first_s = engine.prefill_free_s + options.step_ms / 1000;
-    first_tokens.push_back(first_s - call.at_s);
+    first_tokens.push_back(first_s - at_s);
     engine.cache.keep(blocks_of(one, call.context_tokens + call.generated_tokens));
     ++engine.requests;
     tokens += call.context_tokens;
     hits += held;
     continued += one.continues ? 1 : 0;
-    if (policy != PrefixPolicy::random)
-      endings.push({first_s + call.generated_tokens * options.step_ms / 1000, to});
+    if (policy == PrefixPolicy::random)
+      continue;
+    moments.push({.at_s = first_s, .request = number});
+    moments.push({.at_s = first_s + call.generated_tokens * options.step_ms / 1000,
+                  .request = number,
+                  .replica = to,
+                  .end = true,
+                  .tokens = call.context_tokens,
+                  .cached = held});
   }
   PrefixResult out{.requests = calls.size(), .continued = continued};
   if (calls.empty())
@@ -183,7 +219,9 @@ PrefixResult replay_prefixes(const std::vector<ConversationCall>& calls,
   out.hit_pct = tokens == 0 ? 0 : 100 * static_cast<double>(hits) / static_cast<double>(tokens);
   out.first_token_mean_s = std::accumulate(first_tokens.begin(), first_tokens.end(), 0.0) / n;
   std::sort(first_tokens.begin(), first_tokens.end());
-  out.first_token_p95_s = first_tokens[static_cast<std::size_t>(0.95 * (n - 1))];
+  out.first_token_p50_s = quantile(first_tokens, 0.5);
+  out.first_token_p95_s = quantile(first_tokens, 0.95);
+  out.first_token_p99_s = quantile(first_tokens, 0.99);
   std::uint64_t most = 0;
   for (const Engine& engine : engines)
     most = std::max(most, engine.requests);

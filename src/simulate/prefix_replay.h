@@ -10,7 +10,9 @@
 //
 // An engine reads prompts one after the other (`prefill_tokens_s`, without the tokens at the
 // beginning that its cache holds) and generates for all its requests at once (`step_ms` for each
-// token). Its cache keeps blocks of tokens, the least recently used go first.
+// token). Its cache keeps blocks of tokens, the least recently used go first. The router learns
+// what a gateway learns: when answers begin and end, and, if engines report it, how many tokens of
+// a prompt were cached.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +31,9 @@ struct PrefixOptions {
   std::uint64_t cache_tokens = 200'000;  // of one engine
   std::uint32_t message_tokens_max = 512;
   double pause_s = 600;
-  std::uint64_t seed = 1;  // of the random policy
+  double speed = 1;             // the trace's requests come so many times as fast
+  bool cached_reported = true;  // answers report cached tokens when they end
+  std::uint64_t seed = 1;       // of the random policy
 };
 
 struct ConversationCall {
@@ -43,7 +47,8 @@ std::vector<ConversationCall> infer_conversations(const std::vector<TraceCall>& 
 struct PrefixResult {
   std::uint64_t requests = 0, continued = 0;
   double hit_pct = 0;  // of the prompt tokens
-  double first_token_mean_s = 0, first_token_p95_s = 0;
+  double first_token_mean_s = 0;
+  double first_token_p50_s = 0, first_token_p95_s = 0, first_token_p99_s = 0;
   double load_max_over_mean = 0;  // requests of the busiest engine by those of the mean one
 };
 PrefixResult replay_prefixes(const std::vector<ConversationCall>& calls,

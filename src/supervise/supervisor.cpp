@@ -335,8 +335,10 @@ void Supervisor::begin_stop(EndCause cause, std::int64_t grace_ns) {
   kill_at_ns_ = kill_at;
   tree_.thaw();
   tree_.signal(SIGTERM);
-  if (spec_.pty)
+  if (spec_.pty) {
     tree_.signal(SIGHUP);  // an interactive shell ignores SIGTERM but obeys SIGHUP
+    hang_up_at_ns_ = boot_ns() + 1'000'000'000;
+  }
   tree_.signal(SIGCONT);
   ctl_.push_status();
 }
@@ -382,6 +384,7 @@ void Supervisor::arm_timer() {
     consider(paid_until_ns_);
   consider(kill_at_ns_);
   consider(show_at_ns_);
+  consider(hang_up_at_ns_);
   if (next == armed_ns_)
     return;
   if (timer_ < 0)
@@ -407,6 +410,12 @@ void Supervisor::run_timers() {
     kill_round();
   if (show_at_ns_ > 0 && now >= show_at_ns_)
     show_held();
+  // Once more: bash forgets a SIGHUP that comes just before it waits for input.
+  if (hang_up_at_ns_ > 0 && now >= hang_up_at_ns_) {
+    hang_up_at_ns_ = 0;
+    if (!main_ended_)
+      kill(child_.pid, SIGHUP);
+  }
 }
 
 // Repeats SIGKILL until no process is left: one may fork between listing and killing.

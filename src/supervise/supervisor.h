@@ -87,7 +87,8 @@ class Supervisor final : public CtlHandler {
   std::int64_t kill_round_ns_ = 20'000'000;  // until the next round; doubles, because a process in
                                              // the kernel may take long to end
   std::int64_t armed_ns_ = 0;
-  std::int64_t show_at_ns_ = 0;  // when output that is held back is shown
+  std::int64_t show_at_ns_ = 0;     // when output that is held back is shown
+  std::int64_t hang_up_at_ns_ = 0;  // again
   int refused_rounds_ = 0;
 
   // Pending input of the job: a ring, and the offsets of the stream.

@@ -228,6 +228,7 @@ test('the log of a node that does not answer says so', async () => {
   await page.waitForSelector('.log .ll:has-text("here")', { timeout: 60000 });
   stop(id);
   back.kill('SIGTERM');
+  await until(() => state() !== 'ready', 'nothing more is placed there', 60);
   await context.close();
 });
 

@@ -116,7 +116,7 @@ class Http2Drive final : public Http2Session::Owner {
     if (rng_->chance(0.8))
       session_.finish(id, rng_->chance(0.3) ? &fields : nullptr);
     if (rng_->chance(0.2))
-      session_.reset_after_end(id);
+      session_.drop_the_rest(id);
     if (rng_->chance(0.1))
       session_.reset(id, Http2Error::cancel);
     (void)session_.congested(id);

@@ -48,8 +48,8 @@ constexpr OptionSpec scaling_table[] = {
     {"balance", 0, "HOW",
      "auto (default): the least busy of the replicas that the load needs; spread: of all that are "
      "awake; pack: the fullest one, so that others can sleep; least-latency: the one that answers "
-     "soonest; prefix: the one that last saw the same beginning of a prompt, unless it is much "
-     "busier",
+     "soonest; prefix: the one that reads the prompt first, by the prompts that wait there and by "
+     "what of this one its cache holds",
      false, Completes::choice, "auto,spread,pack,least-latency,prefix"},
     {"min-at", 0, "WHEN=N",
      "replicas that are awake at certain times (UTC), e.g. \"Mon-Fri 08:00-18:00=2\" (repeatable; "

@@ -227,7 +227,7 @@ void Gateway::leave_endpoint(Front& front, bool failed) {
     return;
   if (Peers::is_peer(upstream->key))
     return endpoint->router.lent(false);
-  endpoint->router.finished(upstream->key, loop_.steady());
+  endpoint->router.finished(upstream->key, loop_.steady(), ticket.id);
   endpoint->served(upstream->key, failed, {}, loop_.steady());
 }
 

@@ -7,8 +7,7 @@
 namespace billow::gateway {
 namespace {
 
-// A replica may have this much more to do than the mean, and one request more in any case.
-constexpr double load_factor = 1.25;
+constexpr std::size_t holders_max = 16;  // replicas that are remembered for one block
 
 std::uint64_t hash_of(std::string_view text, std::uint64_t before) {
   std::uint64_t hash = before ^ 1469598103934665603u;
@@ -22,11 +21,13 @@ std::uint64_t hash_of(std::string_view text, std::uint64_t before) {
 
 std::vector<std::uint64_t> prefix_of(std::string_view prompt) {
   std::vector<std::uint64_t> out;
-  const std::size_t blocks = std::min(prompt.size() / prefix_block_bytes, prefix_blocks_max);
-  out.reserve(blocks);
   std::uint64_t hash = 0;
-  for (std::size_t i = 0; i < blocks; ++i)
-    out.push_back(hash = hash_of(prompt.substr(i * prefix_block_bytes, prefix_block_bytes), hash));
+  for (std::size_t i = 0; i < prefix_blocks_max; ++i) {
+    const std::uint64_t from = prefix_bytes_of(i), to = prefix_bytes_of(i + 1);
+    if (to > prompt.size())
+      break;
+    out.push_back(hash = hash_of(prompt.substr(from, to - from), hash));
+  }
   return out;
 }
 
@@ -39,50 +40,39 @@ std::string_view prompt_of(std::string_view body) {
   return prompt;
 }
 
-bool bearable_load(std::uint32_t load,
-                   std::uint32_t least,
-                   std::uint64_t sum,
-                   std::size_t replicas) {
-  const double limit = load_factor * static_cast<double>(sum + 1) / static_cast<double>(replicas);
-  return load <= limit || load <= least + 1;
-}
-
-ReplicaKey PrefixIndex::choose(std::span<const std::uint64_t> prefix,
-                               std::span<const Candidate> among) {
-  const Candidate* least = nullptr;
-  std::uint64_t sum = 0;
-  for (const Candidate& c : among) {
-    sum += c.load;
-    if (c.free && (!least || c.load < least->load))
-      least = &c;
-  }
-  if (!least)
-    return 0;
-  const Candidate* to = least;
-  for (std::size_t i = prefix.size(); i-- > 0;) {
+void PrefixIndex::ask(std::span<const std::uint64_t> prefix, std::span<Asked> replicas) const {
+  for (std::size_t i = 0; i < prefix.size(); ++i) {
     const auto found = seen_.find(prefix[i]);
     if (found == seen_.end())
-      continue;
-    const auto known = std::find_if(among.begin(), among.end(),
-                                    [&](const Candidate& c) { return c.key == found->second->by; });
-    if (known == among.end())
-      continue;  // it has gone, but another may know a shorter beginning
-    if (known->free && bearable_load(known->load, least->load, sum, among.size()))
-      to = &*known;
-    break;
+      return;
+    bool known = false;
+    for (const Holder& holder : found->second->by) {
+      const auto asked = std::ranges::find_if(
+          replicas, [&](const Asked& a) { return a.replica == holder.replica; });
+      // A block is of use only with all those before it.
+      if (asked == replicas.end() || asked->blocks != i || holder.at < asked->oldest)
+        continue;
+      ++asked->blocks;
+      asked->least_at = i == 0 ? holder.at : std::min(asked->least_at, holder.at);
+      known = true;
+    }
+    if (!known)
+      return;
   }
-  learn(prefix, to->key);
-  return to->key;
 }
 
-void PrefixIndex::learn(std::span<const std::uint64_t> prefix, ReplicaKey by) {
+void PrefixIndex::learn(std::span<const std::uint64_t> prefix, ReplicaKey by, std::uint64_t at) {
   for (const std::uint64_t hash : prefix) {
-    const auto [at, fresh] = seen_.try_emplace(hash);
+    const auto [found, fresh] = seen_.try_emplace(hash);
     if (fresh)
-      at->second = order_.insert(order_.begin(), {hash, by});
+      found->second = order_.insert(order_.begin(), {hash, {}});
     else
-      order_.splice(order_.begin(), order_, at->second);
-    at->second->by = by;
+      order_.splice(order_.begin(), order_, found->second);
+    auto& holders = found->second->by;
+    std::erase_if(holders, [&](const Holder& h) { return h.replica == by; });
+    if (holders.size() >= holders_max)
+      holders.erase(holders.begin());
+    holders.push_back({by, at});
   }
   while (seen_.size() > entries_max_) {
     seen_.erase(order_.back().hash);

@@ -8,6 +8,17 @@ namespace {
 
 constexpr double latency_weight = 0.2;   // of the newest answer
 constexpr double latency_memory_s = 30;  // without requests, a slow replica is tried again
+// A replica may have this much more to do than the mean, and one request more in any case.
+constexpr double load_factor = 1.25;
+
+// Whether a replica may get a request because of its sender, although others have less to do.
+bool bearable_load(std::uint32_t load,
+                   std::uint32_t least,
+                   std::uint64_t sum,
+                   std::size_t replicas) {
+  const double limit = load_factor * static_cast<double>(sum + 1) / static_cast<double>(replicas);
+  return load <= limit || load <= least + 1;
+}
 
 std::uint64_t rank_of(std::uint64_t sender, ReplicaKey key) {
   std::uint64_t hash = sender ^ (key * 0x9e3779b97f4a7c15u);
@@ -29,8 +40,9 @@ ReplicaKey Router::choose(ReplicaKey avoid, const Wish& wish, SteadyTime now) {
   }
   if (const ReplicaKey to = pick_sticky(avoid, false, wish))
     return to;
-  if (options_.balance == EndpointBalance::prefix && !wish.prefix.empty())
-    return pick_by_prefix(avoid, wish);
+  if (options_.balance == EndpointBalance::prefix && wish.prompt.bytes != 0)
+    if (const ReplicaKey to = pick_by_prompt(avoid, wish.prompt, now))
+      return to;
   if (options_.balance == EndpointBalance::least_latency)
     if (const ReplicaKey to = pick_fastest(avoid, now))
       return to;
@@ -80,14 +92,19 @@ void Router::took(ReplicaKey key, Duration latency, SteadyTime now) {
 
 // All ready replicas take part, not only those that the load needs: the more caches, the more
 // prefixes they hold.
-ReplicaKey Router::pick_by_prefix(ReplicaKey avoid, const Wish& wish) {
-  std::vector<PrefixIndex::Candidate> free;
+ReplicaKey Router::pick_by_prompt(ReplicaKey avoid, const Prompt& prompt, SteadyTime now) const {
+  std::vector<PromptWork::Candidate> free;
   for (const auto& [key, r] : replicas_)
-    if (r.phase == Phase::ready && r.current && key != avoid)
-      free.push_back(
-          {key, r.in_flight, options_.concurrency == 0 || r.in_flight < options_.concurrency});
-  const ReplicaKey to = prefixes_.choose(wish.prefix, free);
-  return to != 0 ? to : pick(avoid, false);
+    if (r.phase == Phase::ready && r.current && key != avoid &&
+        (options_.concurrency == 0 || r.in_flight < options_.concurrency))
+      free.push_back({key, r.in_flight});
+  return prompts_.choose(prompt, free, now);
+}
+
+void Router::take(ReplicaKey to, RequestId request, const Wish& wish, SteadyTime now) {
+  ++replicas_.at(to).in_flight;
+  if (wish.prompt.bytes != 0)
+    prompts_.given(request, wish.prompt, to, now);
 }
 
 // Each sender ranks the replicas in an order of its own (rendezvous hashing), so that a replica
@@ -174,7 +191,7 @@ Router::Answer Router::arrive(
   const bool overtakes = !held_.empty() && held_.begin()->first < request;
   if (!overtakes)
     if (const ReplicaKey to = choose(avoid, wish, now)) {
-      ++replicas_.at(to).in_flight;
+      take(to, request, wish, now);
       return {Verdict::go, to};
     }
   // A request that was assigned before and failed is never refused: it already had its slot.
@@ -184,7 +201,9 @@ Router::Answer Router::arrive(
   return {Verdict::held, 0};
 }
 
-void Router::finished(ReplicaKey key, SteadyTime now) {
+void Router::finished(ReplicaKey key, SteadyTime now, RequestId request) {
+  if (request != 0)
+    prompts_.ended(request, now);
   const auto found = replicas_.find(key);
   if (found == replicas_.end() || found->second.in_flight == 0)
     return;
@@ -212,7 +231,7 @@ std::vector<Router::Assigned> Router::dispatch(SteadyTime now) {
     const ReplicaKey to = choose(first->second.avoid, first->second.wish, now);
     if (!to)
       break;
-    ++replicas_.at(to).in_flight;
+    take(to, first->first, first->second.wish, now);
     out.push_back({first->first, to, now - first->second.since});
     held_.erase(first);
   }

@@ -7,7 +7,9 @@
 //   first); the others get requests only if all of these are full. So they become idle and can
 //   sleep; spread over all, none ever would. The owner may choose another rule (EndpointBalance):
 //   the least busy of all, the fullest, or the one with the least latency times its requests. The
-//   latency of a replica decays to the mean of all, so that a slow one is tried again.
+//   latency of a replica decays to the mean of all, so that a slow one is tried again. Requests of
+//   language models can go to the replica that has the least to read before their first token
+//   (prompt_work.h).
 // - A request that names a replica, or a sender whose requests belong together, goes to that
 //   replica if it is ready, has a free slot and is not much busier than the others.
 // - While a canary runs, a request that was chosen for it goes to one of its replicas. If none has
@@ -28,11 +30,9 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "core/model/endpoint.h"
-#include "gateway/pure/prefix_index.h"
+#include "gateway/pure/prompt_work.h"
 
 namespace billow::gateway {
-
-using RequestId = std::uint64_t;  // assigned in order of arrival
 
 enum class Phase {
   starting,  // has not passed its health check yet
@@ -61,9 +61,9 @@ struct Replica {
 // Where a request should go if it can.
 struct Wish {
   bool canary = false;
-  std::vector<std::uint64_t> prefix;  // of its prompt (prefix_index.h)
-  ReplicaKey replica = 0;             // that has served its sender before; 0: none is known
-  std::uint64_t sender = 0;           // a hash; requests of one sender belong together. 0: nobody
+  Prompt prompt;             // of a language model, if the endpoint is balanced by prompts
+  ReplicaKey replica = 0;    // that has served its sender before; 0: none is known
+  std::uint64_t sender = 0;  // a hash; requests of one sender belong together. 0: nobody
 };
 
 struct Held {
@@ -108,8 +108,11 @@ class Router {
   void predecessor_has(const std::map<ReplicaKey, std::uint32_t>& busy, SteadyTime now);
   // The client has disconnected, or the caller gives up. True: it was held.
   bool cancel(RequestId request) { return held_.erase(request) > 0; }
-  // One request of a replica has ended. `dispatch` assigns the free slot.
-  void finished(ReplicaKey replica, SteadyTime now);
+  // One request of a replica has ended (0: one that did not arrive here). `dispatch` assigns the
+  // free slot.
+  void finished(ReplicaKey replica, SteadyTime now, RequestId request = 0);
+  // What answers tell about prompts.
+  PromptWork& prompts() { return prompts_; }
   // How long a replica took to begin an answer.
   void took(ReplicaKey replica, Duration latency, SteadyTime now);
   // Assigns free slots to held requests, oldest first.
@@ -120,7 +123,10 @@ class Router {
   Replica& replica(ReplicaKey key, SteadyTime now);  // created on first use
   Replica* find(ReplicaKey key);
   void set_phase(ReplicaKey key, Phase phase, SteadyTime now);
-  void remove(ReplicaKey key) { replicas_.erase(key); }
+  void remove(ReplicaKey key) {
+    replicas_.erase(key);
+    prompts_.forget(key);
+  }
   static bool releasable(const Replica& replica) { return replica.in_flight == 0; }
 
   const std::map<ReplicaKey, Replica>& replicas() const { return replicas_; }
@@ -139,7 +145,9 @@ class Router {
   ReplicaKey choose(ReplicaKey avoid, const Wish& wish, SteadyTime now);  // zero: no free slot
   ReplicaKey pick_fastest(ReplicaKey avoid, SteadyTime now) const;
   ReplicaKey pick(ReplicaKey avoid, bool canary) const;
-  ReplicaKey pick_by_prefix(ReplicaKey avoid, const Wish& wish);
+  ReplicaKey pick_by_prompt(ReplicaKey avoid, const Prompt& prompt, SteadyTime now) const;
+  // The request gets a slot of the replica.
+  void take(ReplicaKey replica, RequestId request, const Wish& wish, SteadyTime now);
   ReplicaKey pick_sticky(ReplicaKey avoid, bool canary, const Wish& wish) const;
 
   Options options_;
@@ -147,7 +155,7 @@ class Router {
   std::map<ReplicaKey, Replica> replicas_;
   std::uint32_t lent_ = 0;
   std::map<RequestId, Held> held_;  // numbers rise with arrival, so this is the queue in order
-  PrefixIndex prefixes_;
+  PromptWork prompts_;
 };
 
 // Whether a failed request may be sent to another replica. An answer that the client has begun to

@@ -30,7 +30,8 @@ std::string_view end_name(End end) {
   return "?";
 }
 
-AccessLog::AccessLog(net::Loop& loop, std::string path) : path_(std::move(path)) {
+AccessLog::AccessLog(net::Loop& loop, DiskWriter& disk, std::string path)
+    : disk_(disk), path_(std::move(path)) {
   timer_ = loop.every(milliseconds(250), [this] {
     const std::lock_guard lock(mutex_);
     flush();
@@ -39,6 +40,7 @@ AccessLog::AccessLog(net::Loop& loop, std::string path) : path_(std::move(path))
 
 AccessLog::~AccessLog() {
   flush();
+  disk_.wait();
 }
 
 void AccessLog::add(const Front& front, std::string_view endpoint, End end, SteadyTime now) {
@@ -94,6 +96,10 @@ const std::string& AccessLog::time_text(WallTime now) {
 void AccessLog::flush() {
   if (buffer_.empty())
     return;
+  disk_.run([this, lines = std::exchange(buffer_, {})] { write(lines); });
+}
+
+void AccessLog::write(std::string_view lines) {
   if (!fd_) {
     fd_ = Fd(::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
     struct stat info {};
@@ -101,10 +107,9 @@ void AccessLog::flush() {
       bytes_ = static_cast<std::uint64_t>(info.st_size);
   }
   if (fd_) {
-    (void)write_all(fd_.get(), buffer_);
-    bytes_ += buffer_.size();
+    (void)write_all(fd_.get(), lines);
+    bytes_ += lines.size();
   }
-  buffer_.clear();
   if (bytes_ < file_bytes_max)
     return;
   (void)std::rename(path_.c_str(), (path_ + ".1").c_str());

@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "gateway/proxy.h"
+#include "gateway/record/disk_writer.h"
 
 namespace billow::gateway {
 
@@ -15,7 +16,7 @@ std::string_view end_name(End end);
 
 class AccessLog {
  public:
-  AccessLog(net::Loop& loop, std::string path);
+  AccessLog(net::Loop& loop, DiskWriter& disk, std::string path);
   ~AccessLog();
   // From the thread of the request's loop.
   void add(const Front& front, std::string_view endpoint, End end, SteadyTime now);
@@ -23,10 +24,13 @@ class AccessLog {
  private:
   const std::string& time_text(WallTime now);  // the same for all lines of a second
   void flush();
-  std::mutex mutex_;  // for everything
+  void write(std::string_view lines);
+  // Of the thread that writes.
+  DiskWriter& disk_;
   std::string path_;
   Fd fd_;
   std::uint64_t bytes_ = 0;
+  std::mutex mutex_;  // for the rest
   std::string buffer_;
   std::int64_t second_ = -1;
   std::string second_text_;

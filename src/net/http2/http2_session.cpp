@@ -27,7 +27,8 @@ struct Http2Session::Stream {
   bool waits = false;  // nghttp2 is told when there is more
   bool has_trailers = false;
   Http2Fields out_trailers;
-  bool reset_after_end = false, ended = false;
+  bool unwanted = false, ended = false;
+  std::size_t dropped = 0;  // of an unwanted message
   bool congested = false;
   std::size_t queued() const { return out.size() - out_at; }
 };
@@ -188,7 +189,9 @@ struct Http2Callbacks {
         return 0;
       }
       stream->untaken += length;
-      if (!stream->refused)
+      if (stream->unwanted)
+        s.drop(*stream, length);
+      else if (!stream->refused)
         s.owner_.stream_body(id, view(bytes, length));
       if (stream = s.find(id); stream && !stream->paused)
         s.took(*stream, stream->untaken);
@@ -218,8 +221,8 @@ struct Http2Callbacks {
     if (!stream)
       return 0;
     stream->ended = true;
-    if (stream->reset_after_end)
-      s.reset(stream->id, Http2Error::none);
+    if (stream->unwanted)
+      s.drop(*stream, 0);
     return 0;
   }
 
@@ -524,13 +527,20 @@ void Http2Session::finish(StreamId id, const Http2Fields* trailers) {
     ::nghttp2_session_resume_data(session_, id);
 }
 
-void Http2Session::reset_after_end(StreamId id) {
+void Http2Session::drop_the_rest(StreamId id) {
   Stream* stream = find(id);
   if (!stream)
     return;
-  stream->reset_after_end = true;
-  if (stream->ended)
-    reset(id, Http2Error::none);
+  stream->unwanted = true;
+  resume(id);
+  drop(*stream, 0);
+}
+
+// Many clients lose an answer that is followed by a reset while they are still sending.
+void Http2Session::drop(Stream& stream, std::size_t bytes) {
+  stream.dropped += bytes;
+  if (stream.ended && stream.dropped > limits_.dropped_bytes_max)
+    reset(stream.id, Http2Error::none);
 }
 
 void Http2Session::reset(StreamId id, Http2Error error) {

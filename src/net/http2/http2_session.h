@@ -45,6 +45,7 @@ struct Http2Limits {
   // Of an answer that the peer does not read: of one stream, and of all.
   std::size_t queued_bytes_max = 64 << 10;
   std::size_t queued_in_all_bytes_max = 1 << 20;
+  std::size_t dropped_bytes_max = 64 << 10;  // of a message after the end of its answer
   // Of one header block, decompressed. A list above http_header_bytes_max is refused and read to
   // its end; one above this disconnects the peer.
   std::size_t header_bomb_bytes = 256 << 10;
@@ -101,8 +102,9 @@ class Http2Session {
   // ---- both
   void send(StreamId id, std::string_view data);
   void finish(StreamId id, const Http2Fields* trailers = nullptr);
-  // When all that was given to it has been sent, the rest of the peer's message is not wanted.
-  void reset_after_end(StreamId id);
+  // The rest of the peer's message is not wanted. A peer that goes on for long after the end of the
+  // answer is told to stop.
+  void drop_the_rest(StreamId id);
   void reset(StreamId id, Http2Error error);
   // A paused stream's peer may send no more than its window.
   void pause(StreamId id);
@@ -119,6 +121,7 @@ class Http2Session {
   Stream& add(StreamId id);
   void remove(StreamId id);
   void took(Stream& stream, std::size_t bytes);
+  void drop(Stream& stream, std::size_t bytes);
   bool spend(double cost);
   int head_complete(Stream& stream, bool end);
 

@@ -189,5 +189,81 @@ class Grpc(Gateway):
         self.assertEqual(out["heard"], [f"you said {w}" for w in ("one", "two", "three")])
 
 
+class GrpcOverSeveralLoops(Gateway):
+    """Six clients of gRPC's own library over two loops, while gateways with other numbers of loops
+    take over: streams that are open go on at the old one, later calls reach the new one."""
+
+    CONNECTIONS = 6
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = os.path.join(SOURCE, "tests/grpc")
+        if not os.path.isdir(os.path.join(cls.folder, "node_modules/@grpc/grpc-js")):
+            raise unittest.SkipTest("the packages of tests/grpc are not installed")
+        server = cls.beside(["node", "server.mjs"], cwd=cls.folder, stdout=subprocess.PIPE)
+        cls.addClassCleanup(server.stdout.close)
+        cls.serve = f"echo=grpc://127.0.0.1:{int(server.stdout.readline())}"
+        cls.data, cls.address = cls.start(cls.serve, "--threads", "2")
+
+    def setUp(self):
+        self.state = {"calls": 0, "words": 0, "failed": []}
+        self.client = subprocess.Popen(
+            ["node", "stream.mjs", self.address, "echo", str(self.CONNECTIONS)],
+            cwd=self.folder,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.reader = threading.Thread(target=self.read)
+        self.reader.start()
+        self.addCleanup(self.end)
+
+    def read(self):
+        for line in self.client.stdout:
+            self.state = json.loads(line)
+
+    def end(self):
+        self.client.stdin.close()
+        self.reader.join()
+        self.client.stdout.close()
+        self.client.wait()
+
+    def more(self, calls):
+        before = dict(self.state)
+        poll(
+            lambda: self.state["calls"] >= before["calls"] + calls
+            and self.state["words"] >= before["words"] + 2 * self.CONNECTIONS,
+            "calls and words",
+            60,
+        )
+
+    def take_over(self, threads):
+        command = [BILLOW, "gateway", "--listen", "127.0.0.1:0", "--data", self.data, "--take-over"]
+        path = os.path.join(self.data, f"log-{threads}")
+        with open(path, "wb") as log:
+            process = subprocess.Popen(
+                command + ["--serve", self.serve, "--threads", str(threads)], stdout=log, stderr=log
+            )
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        poll(lambda: "the gateway listens on" in open(path).read(), "the successor", 30)
+        return process
+
+    def test_streams_go_on_while_gateways_take_over(self):
+        self.more(200)
+        old = self.process
+        successors = []
+        for threads in (3, 1, 2):
+            successors.append(self.take_over(threads))
+            self.more(200)
+            self.assertIsNone(old.poll(), "its streams are open")
+        self.end()
+        self.assertTrue(self.state.get("over"), self.state)
+        self.assertEqual(self.state["failed"], [])
+        self.assertEqual(self.state["wrong"], 0)
+        for process in [old, *successors[:-1]]:
+            self.assertEqual(process.wait(30), 0, "it ends with its last stream")
+
+
 if __name__ == "__main__":
     unittest.main()

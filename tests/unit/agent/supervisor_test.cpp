@@ -285,6 +285,24 @@ TEST(Supervisor, StoppingAnInteractiveShellNeedsNoKill) {
   EXPECT_EQ(heard.exit->flags & exit_escalated, 0u);
 }
 
+TEST(Supervisor, AShellThatMissedTheHangUpGetsAnother) {
+  Rig rig;
+  TaskSpec spec = shell(
+      "trap '' TERM; trap 'echo hung up; n=$((n+1)); [ $n = 1 ] || exit 3' HUP; echo ready;"
+      "while :; do sleep 0.02; done");
+  spec.terminal = TerminalSize{};
+  Heard heard;
+  auto link = rig.start(TaskId(1), spec);
+  ASSERT_TRUE(link);
+  ASSERT_TRUE(
+      rig.until(*link, heard, [&] { return heard.out.find("ready") != std::string::npos; }));
+  link->stop(seconds(60));
+  ASSERT_TRUE(rig.until(*link, heard, [&] { return heard.closed; }));
+  ASSERT_TRUE(heard.exit);
+  EXPECT_EQ(heard.exit->code, 3);
+  EXPECT_EQ(heard.exit->flags & exit_escalated, 0u);
+}
+
 TEST(Supervisor, FreezesAndThaws) {
   Rig rig;
   TaskSpec spec = shell("while :; do echo x; sleep 0.01; done");

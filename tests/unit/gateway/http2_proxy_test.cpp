@@ -313,43 +313,6 @@ TEST(Http2Proxy, Http1RequestsThatBeginLikeThePrefaceAreHttp1) {
 
 // ---- replicas that speak HTTP/2
 
-struct GrpcRig : Rig {
-  explicit GrpcRig(EndpointProtocol protocol = EndpointProtocol::grpc) : replica(app.loop) {
-    replica.on_request = [](Http2Replica::Connection& to, Id id) {
-      const auto& head = to.heads[id];
-      if (head.target == "/grpc.health.v1.Health/Check")
-        return Http2Replica::answer(to, id, std::string("\0\0\0\0\2\x08\x01", 7));
-      Http2Replica::answer(to, id, "echo " + to.bodies[id]);
-    };
-    serve_by({replica.listener.bound.text()}, protocol);
-  }
-  void serve_by(const std::vector<std::string>& addresses, EndpointProtocol protocol) {
-    Table t;
-    EndpointRow row{.name = "rpc"};
-    row.serving = 1;
-    row.policy.protocol = protocol;
-    row.policy.access = EndpointAccess::open;
-    row.policy.timeout = seconds(20);
-    row.policy.min = static_cast<std::uint32_t>(addresses.size());
-    for (const auto& address : addresses)
-      row.replicas.push_back({.job = 100 + row.replicas.size(),
-                              .revision = 1,
-                              .address = address,
-                              .job_state = JobState::running,
-                              .task_state = TaskState::running});
-    t.endpoints = {row};
-    gateway->take_table(t);
-    EXPECT_TRUE(run_until([&] {
-      return gateway->find("rpc")->figures().ready == addresses.size();
-    })) << "the gRPC health protocol";
-  }
-  static h2::Fields call(h2::Fields more = {{"billow-endpoint", "rpc"}}) {
-    more.insert(more.begin(), {{"content-type", "application/grpc"}, {"te", "trailers"}});
-    return h2::request("POST", "/pkg.Service/Method", more);
-  }
-  Http2Replica replica;
-};
-
 TEST(Http2Replicas, AGrpcCallPassesWithItsTrailers) {
   GrpcRig rig;
   Http2Client client(rig);

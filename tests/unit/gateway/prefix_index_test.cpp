@@ -7,8 +7,6 @@
 namespace billow::gateway {
 namespace {
 
-using Candidate = PrefixIndex::Candidate;
-
 std::string text(char c, std::size_t blocks) {
   return std::string(blocks * prefix_block_bytes, c);
 }
@@ -22,34 +20,50 @@ TEST(PrefixIndex, EqualBeginningsHaveEqualHashes) {
   EXPECT_TRUE(prefix_of("short").empty());
 }
 
-TEST(PrefixIndex, AConversationStaysAndTheLongestBeginningWins) {
-  PrefixIndex index;
-  const std::vector<Candidate> idle = {{1, 0, true}, {2, 0, true}};
-  const auto first = prefix_of(text('s', 1) + text('a', 3));
-  ASSERT_EQ(index.choose(first, idle), 1);
-  // The other has less to do, and gets another conversation with the same beginning.
-  ASSERT_EQ(
-      index.choose(prefix_of(text('t', 4)), std::vector<Candidate>{{1, 1, true}, {2, 0, true}}), 2);
-  EXPECT_EQ(index.choose(prefix_of(text('s', 1) + text('a', 3) + text('b', 2)), idle), 1);
-  EXPECT_EQ(index.choose(prefix_of(text('t', 6)), idle), 2);
+TEST(PrefixIndex, LongPromptsAreKnownToTheirEndByFewBlocks) {
+  EXPECT_EQ(prefix_bytes_of(1), prefix_block_bytes);
+  EXPECT_EQ(prefix_bytes_of(prefix_blocks_max), 576u << 10);
+  for (std::size_t i = 0; i < prefix_blocks_max; ++i)
+    ASSERT_LT(prefix_bytes_of(i), prefix_bytes_of(i + 1));
+  const std::string prompt(600 << 10, 'a');
+  EXPECT_EQ(prefix_of(prompt).size(), prefix_blocks_max);
+  std::string other = prompt;
+  other[500 << 10] = 'b';
+  const auto a = prefix_of(prompt), b = prefix_of(other);
+  std::size_t same = 0;
+  while (a[same] == b[same])
+    ++same;
+  EXPECT_LE(prefix_bytes_of(same), 500u << 10);
+  EXPECT_GT(prefix_bytes_of(same + 1), 500u << 10);
 }
 
-TEST(PrefixIndex, ABusyReplicaIsPassedOver) {
+TEST(PrefixIndex, TellsHowMuchEachReplicaHasSeen) {
   PrefixIndex index;
-  const auto prompt = prefix_of(text('a', 4));
-  ASSERT_EQ(index.choose(prompt, std::vector<Candidate>{{1, 0, true}, {2, 0, true}}), 1);
-  EXPECT_EQ(index.choose(prompt, std::vector<Candidate>{{1, 1, true}, {2, 0, true}}), 1);
-  EXPECT_EQ(index.choose(prompt, std::vector<Candidate>{{1, 8, true}, {2, 0, true}}), 2);
-  // It has seen the prompt now.
-  EXPECT_EQ(index.choose(prompt, std::vector<Candidate>{{1, 0, true}, {2, 0, true}}), 2);
-  EXPECT_EQ(index.choose(prompt, std::vector<Candidate>{{1, 0, true}, {2, 0, false}}), 1);
-  EXPECT_EQ(index.choose(prompt, std::vector<Candidate>{{1, 0, false}, {2, 0, false}}), 0);
+  index.learn(prefix_of(text('s', 1) + text('a', 3)), 1, 100);
+  index.learn(prefix_of(text('s', 1) + text('b', 1)), 2, 50);
+  PrefixIndex::Asked asked[] = {{.replica = 1}, {.replica = 2}, {.replica = 3}};
+  index.ask(prefix_of(text('s', 1) + text('a', 5)), asked);
+  EXPECT_EQ(asked[0].blocks, 4u);
+  EXPECT_EQ(asked[0].least_at, 100u);
+  EXPECT_EQ(asked[1].blocks, 1u);
+  EXPECT_EQ(asked[1].least_at, 50u);
+  EXPECT_EQ(asked[2].blocks, 0u);
+}
+
+TEST(PrefixIndex, WhatWasSeenTooLongAgoDoesNotCount) {
+  PrefixIndex index;
+  const auto all = prefix_of(text('a', 4)), half = prefix_of(text('a', 2));
+  index.learn(all, 1, 10);
+  index.learn(half, 1, 20);
+  PrefixIndex::Asked asked[] = {{.replica = 1, .oldest = 11}};
+  index.ask(all, asked);
+  EXPECT_EQ(asked[0].blocks, 2u);
 }
 
 TEST(PrefixIndex, IsBounded) {
   PrefixIndex index(10);
   for (char c = 'a'; c <= 'z'; ++c)
-    index.choose(prefix_of(text(c, 4)), std::vector<Candidate>{{1, 0, true}});
+    index.learn(prefix_of(text(c, 4)), 1, 1);
   EXPECT_EQ(index.size(), 10);
 }
 

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "base/rng.h"
 #include "gateway/gateway.h"
 #include "tests/unit/net/net_test_support.h"
@@ -18,6 +20,8 @@ struct Rig {
   std::unique_ptr<Gateway> gateway;
   std::vector<std::string> seen;  // requests the replica got: "METHOD target body"
   std::shared_ptr<net::Exchange> open;
+  std::vector<std::shared_ptr<net::Exchange>> held;  // requests to /hold
+  std::set<std::string> connections;                 // of these
   bool gone = false;
 
   explicit Rig(Proxy::Options options = {}, net::HttpServer::Options app_options = {})
@@ -36,6 +40,7 @@ struct Rig {
   }
   ~Rig() {
     open.reset();
+    held.clear();
     gateway.reset();
   }
   void table(std::uint32_t concurrency, EndpointPolicy policy = {}) {
@@ -61,6 +66,11 @@ struct Rig {
       x->start_stream(200, {{"Content-Type", "text/event-stream"}});
       x->on_close([this] { gone = true; });
       open = std::move(x);
+      return;
+    }
+    if (r.path == "/hold") {
+      connections.insert(r.peer);
+      held.push_back(std::move(x));
       return;
     }
     if (r.path == "/hang") {

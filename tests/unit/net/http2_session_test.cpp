@@ -438,14 +438,38 @@ TEST(Http2Session, AnAnswerBeforeTheEndOfTheRequestIsSentWhole) {
   pair.server.session.answer(id, 413, fields, false);
   pair.server.session.send(id, std::string(100'000, 'e'));
   pair.server.session.finish(id);
-  pair.server.session.reset_after_end(id);
+  pair.server.session.drop_the_rest(id);
   for (int i = 0; i < 20; ++i)
     pair.pump();
   const auto& got = pair.client.recorder.streams.at(id);
   EXPECT_EQ(got.head, "413");
   EXPECT_EQ(got.body.size(), 100'000u);
   EXPECT_TRUE(got.end);
+  EXPECT_FALSE(got.closed) << "a client that is still sending may lose an answer before a reset";
+  pair.client.session.send(id, "the end");
+  pair.client.session.finish(id);
+  pair.pump();
   EXPECT_TRUE(got.closed);
+  EXPECT_EQ(pair.server.session.streams(), 0u);
+  EXPECT_EQ(pair.server.recorder.streams.at(id).body, "a") << "what is not wanted is dropped";
+}
+
+TEST(Http2Session, AClientThatGoesOnAfterItsAnswerIsStopped) {
+  Pair pair;
+  const Id id = pair.ask(false);
+  pair.client.session.send(id, std::string(20'000, 'a'));
+  pair.pump();
+  pair.server.session.pause(id);
+  pair.server.session.answer(id, 413, Http2Fields(), true);
+  pair.server.session.drop_the_rest(id);
+  std::size_t sent = 0;
+  for (; sent < 200'000 && !pair.client.recorder.streams[id].closed; sent += 10'000) {
+    pair.client.session.send(id, std::string(10'000, 'a'));
+    for (int i = 0; i < 3; ++i)
+      pair.pump();
+  }
+  EXPECT_EQ(pair.client.recorder.streams.at(id).head, "413");
+  EXPECT_EQ(sent, 70'000u) << "64 KiB of it are dropped in silence";
   EXPECT_EQ(pair.server.session.streams(), 0u);
 }
 
