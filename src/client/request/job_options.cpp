@@ -258,9 +258,7 @@ constexpr JobOption job_option_table[] = {
        return set_mib(g.spec.resources.mem_mib, g);
      }},
     {{"disk", 0, "SIZE",
-      "disk per node, e.g. 500GB: what must be free, what the job may use, and the size of the "
-      "disk "
-      "of rented machines"},
+      "disk per node, e.g. 500GB: must be free, the job may use it, rented machines have it"},
      "Resources.disk_mib",
      [](const Given& g) {
        return set_mib(g.spec.resources.disk_mib, g);
