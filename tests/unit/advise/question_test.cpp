@@ -107,8 +107,9 @@ TEST(Question, AtMostSoManyGpusAreRented) {
   ASSERT_TRUE(a) << a.error().message;
   for (auto& c : a->ranked) {
     EXPECT_LE(c.gpus, 2);
-    if (c.offer && c.offer->instance)
+    if (c.offer && c.offer->instance) {
       EXPECT_LE(c.offer->instances * c.offer->instance->gpus, 2) << c.offer->instance->name;
+    }
   }
   r.rps = 1000;
   const auto none = recommend(r, market(), fitted());
@@ -249,8 +250,9 @@ TEST(Question, TheLimitIsShownWithItsFigure) {
   const auto a = recommend(r, market(), fitted());
   ASSERT_TRUE(a) << a.error().message;
   for (auto& c : a->ranked)
-    if (c.binding == "time to first token")
+    if (c.binding == "time to first token") {
       EXPECT_TRUE(has(c.limit, "ms")) << c.limit;
+    }
   const auto text = advice_text(r, *a);
   EXPECT_TRUE(has(text, "price if it is always so busy")) << text;
   EXPECT_TRUE(has(text, fmt::format("← at this load: ${:.2f}/M", *a->best->usd_per_million)))
