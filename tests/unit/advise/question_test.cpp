@@ -56,7 +56,7 @@ TEST(Question, UnknownNamesAreErrorsWithTheNearestAndTheList) {
     const char *gpu, *provider, *hint;
   };
   for (auto& [gpu, provider, hint] :
-       {Row{"H1000", "", "did you mean H100"}, Row{"TPU", "", "L40S"},
+       {Row{"H1000", "", "did you mean h100"}, Row{"TPU", "", "L40S"},
         Row{"6000", "", "RTX-6000-Ada"}, Row{"L4,H1000", "", "H100"},
         Row{"", "amazon", "did you mean aws?"}, Row{"", "nobody", "providers: "}}) {
     auto r = load_of_llama("Llama-3.1-8B", 4);
