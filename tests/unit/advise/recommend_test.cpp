@@ -270,6 +270,7 @@ TEST(Recommend, ACloseServiceLevelAsksForATestBeforeAFleet) {
 
 TEST(Recommend, TheLaunchCommandNamesWhatCanBeLoaded) {
   Request r = small_request();
+  r.precisions = {Precision::bf16};
   auto a = *recommend(r, catalogue(), calibration());
   EXPECT_NE(advice_text(r, a).find("vllm serve MODEL"), std::string::npos) << "7B is no checkpoint";
   r.model = *shipped_model("mistralai/Mistral-7B-Instruct-v0.3");
