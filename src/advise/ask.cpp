@@ -16,7 +16,7 @@ constexpr const char* question_fields[] = {
     "engine", "engine_version", "providers", "regions", "gpu", "any", "spot", "mine", "train",
     "tuning", "sequence", "micro_batch", "tokens", "checkpoint_s", "interruptions_h", "deadline_h",
     "percentile", "input_p95", "output_p95", "kv_cache", "cached_share", "draft_tokens", "accepted",
-    "adapters", "adapter_rank", "eager",
+    "adapters", "adapter_rank", "eager", "max_gpus",
     // other names for precision, input, output, rps and (as its inverse) tps
     "weights", "input_tokens", "output_tokens", "requests_per_s", "tpot_ms"};
 
@@ -71,9 +71,12 @@ Result<ModelShape> model_of(const Json& q) {
     return shape;
   if (auto shape = shipped_model(named))
     return shape;
+  const auto near = join(models_like(named.substr(0, 80)), ", ");
   return fail(Code::invalid,
               fmt::format("\"{}\" is neither a size nor a known model", named.substr(0, 80)),
-              "give a size such as \"7B\"; for another model send its config.json as \"config\"");
+              (near.empty() ? "" : fmt::format("did you mean {}? ", near)) +
+                  "give a size such as \"7B\"; for another model send its config.json as "
+                  "\"config\"");
 }
 
 // One candidate as a table row.
@@ -127,6 +130,17 @@ Result<Json> normalised(const Json& question) {
   return q;
 }
 
+Result<OfferFilter> offers_of(const Json& q) {
+  OfferFilter offers;
+  for (auto& p : BILLOW_TRY(words(q, "providers")))
+    offers.providers.push_back(lower(p));
+  offers.regions = BILLOW_TRY(words(q, "regions"));
+  offers.gpu = std::string(q["gpu"].str_or(""));
+  offers.gpus_max =
+      static_cast<int>(BILLOW_TRY(number(q, "max_gpus", offers.gpus_max, 1, offers.gpus_max)));
+  return offers;
+}
+
 Result<TrainingRequest> training_request(const Json& q, const AskContext& context) {
   TrainingRequest t;
   t.model = BILLOW_TRY(model_of(q));
@@ -146,10 +160,7 @@ Result<TrainingRequest> training_request(const Json& q, const AskContext& contex
     t.interruptions_h = BILLOW_TRY(number(q, "interruptions_h", 0, 1e-2, 1e6));
   if (!q["deadline_h"].is_null())
     t.deadline_h = BILLOW_TRY(number(q, "deadline_h", 0, 1e-2, 1e6));
-  for (auto& p : BILLOW_TRY(words(q, "providers")))
-    t.offers.providers.push_back(lower(p));
-  t.offers.regions = BILLOW_TRY(words(q, "regions"));
-  t.offers.gpu = std::string(q["gpu"].str_or(""));
+  t.offers = BILLOW_TRY(offers_of(q));
   t.any_offer = BILLOW_TRY(flag(q, "any"));
   t.now = context.now;
   return t;
@@ -188,10 +199,7 @@ Result<Request> serving_request(const Json& q, const AskContext& context) {
   r.extras.eager = BILLOW_TRY(flag(q, "eager"));
   r.engine = engine_word(q["engine"].str_or("vllm"));
   r.version = std::string(q["engine_version"].str_or(""));
-  for (auto& p : BILLOW_TRY(words(q, "providers")))
-    r.offers.providers.push_back(lower(p));
-  r.offers.regions = BILLOW_TRY(words(q, "regions"));
-  r.offers.gpu = std::string(q["gpu"].str_or(""));
+  r.offers = BILLOW_TRY(offers_of(q));
   r.any_offer = BILLOW_TRY(flag(q, "any"));
   r.spot = BILLOW_TRY(flag(q, "spot"));
   if (BILLOW_TRY(flag(q, "mine"))) {
@@ -209,10 +217,7 @@ Result<Json> media_answer(const Json& q,
                           const Catalogue& catalogue,
                           const AskContext& context) {
   MediaRequest r{.model = &model, .rps = BILLOW_TRY(number(q, "rps", 1, 1e-6, 1e6)), .offers = {}};
-  for (auto& p : BILLOW_TRY(words(q, "providers")))
-    r.offers.offers.providers.push_back(lower(p));
-  r.offers.offers.regions = BILLOW_TRY(words(q, "regions"));
-  r.offers.offers.gpu = std::string(q["gpu"].str_or(""));
+  r.offers.offers = BILLOW_TRY(offers_of(q));
   r.offers.any_offer = BILLOW_TRY(flag(q, "any"));
   r.offers.spot = BILLOW_TRY(flag(q, "spot"));
   r.offers.now = context.now;

@@ -89,6 +89,7 @@ std::vector<Offer> buyable_offers(const Request& request, const Catalogue& catal
 }
 
 void price_candidate(Candidate& c, const Request& request, const std::vector<Offer>& offers) {
+  c.offer.reset();
   double best = 1e300;
   bool best_stale = true;
   for (auto& offer : offers) {
@@ -117,6 +118,9 @@ void price_candidate(Candidate& c, const Request& request, const std::vector<Off
     const int each = (c.parallelism.pipeline + stages_here - 1) / stages_here;
     const int instances =
         spread ? c.replicas * each : (c.replicas + per_instance - 1) / per_instance;
+    if (request.offers.gpus_max < OfferFilter{}.gpus_max &&
+        instances * offer.instance->gpus > request.offers.gpus_max)
+      continue;
     const double total = usd(*price) * instances;
     const auto age = price_age_days(offer.price->date, request.now);
     const bool old = stale(age);
@@ -136,6 +140,27 @@ void price_candidate(Candidate& c, const Request& request, const std::vector<Off
     o.price_age_days = age;
     c.offer = std::move(o);
   }
+}
+
+std::vector<Offer> rentable(const GpuSpec& gpu, const Catalogue& catalogue) {
+  Request renter;
+  renter.offers.gpu = gpu.name;
+  auto offers = buyable_offers(renter, catalogue);
+  renter.any_offer = true;
+  return offers.empty() ? buyable_offers(renter, catalogue) : offers;
+}
+
+std::optional<double> rent_gpu_month(const Candidate& candidate,
+                                     const Request& request,
+                                     const std::vector<Offer>& offers) {
+  Request renter;
+  renter.now = request.now;
+  Candidate rented = candidate;
+  rented.replicas = 1;
+  price_candidate(rented, renter, offers);
+  if (!rented.offer || !rented.offer->on_demand_month)
+    return std::nullopt;
+  return *rented.offer->on_demand_month / rented.offer->instances / rented.offer->instance->gpus;
 }
 
 double rank_cost(const Candidate& c, const Request& request) {

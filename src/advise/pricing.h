@@ -34,6 +34,12 @@ std::vector<Offer> buyable_offers(const Request& request, const Catalogue& catal
 void price_candidate(Candidate& candidate,
                      const Request& request,
                      const std::vector<Offer>& offers);
+// The offers whose prices tell what a GPU of one's own is worth; and what one GPU of it rents for
+// per month, as part of the offer that a renter of `candidate` would take.
+std::vector<Offer> rentable(const GpuSpec& gpu, const Catalogue& catalogue);
+std::optional<double> rent_gpu_month(const Candidate& candidate,
+                                     const Request& request,
+                                     const std::vector<Offer>& offers);
 // USD per month by which candidates are ranked; unknown prices come after every known one.
 double rank_cost(const Candidate& candidate, const Request& request);
 bool stale_price(const Candidate& candidate);

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cmath>
 
-#include "advise/choice.h"
-#include "advise/field_rules.h"
+#include "advise/answer/field_rules.h"
+#include "advise/answer/launch.h"
 #include "advise/pricing.h"
+#include "advise/question.h"
+#include "advise/ranking.h"
 #include "advise/tails.h"
 #include "advise/ways.h"
 #include "base/text.h"
@@ -70,6 +72,7 @@ struct Place {  // somewhere a replica may run
   double memory_bytes, bandwidth_share = 1;
   std::string slice;
   const FleetGpu* fleet = nullptr;
+  std::string mig = {};
 };
 
 // The ways to split a replica here: by tensor ranks inside one machine; and for what no machine
@@ -101,6 +104,29 @@ struct Fit {
   std::string why;
 };
 
+// Which figure of the next larger load exceeds the service level: the prediction, or its bound.
+std::string limit_text(double load, const char* what, double ms, double sure, double limit) {
+  const auto text = fmt::format("with {:.0f} sequence{} per replica {} {:.0f} ms", load,
+                                load == 1 ? "" : "s", what, ms);
+  return ms > limit ? text : text + fmt::format(", or {:.0f} if the prediction errs", sure);
+}
+
+Candidate candidate_at(const Request& request,
+                       Precision precision,
+                       const Place& place,
+                       const Parallelism& split) {
+  Candidate c;
+  c.gpu = place.gpu;
+  c.precision = precision;
+  c.native = precision == request.model.native;
+  c.parallelism = split;
+  c.slice = place.slice;
+  c.mig = place.mig;
+  c.part = place.mig.empty() ? place.bandwidth_share : 1;
+  c.own_type = place.fleet ? place.fleet->gpu : "";
+  return c;
+}
+
 Fit try_place(const Request& request,
               const Calibration& calibration,
               const std::shared_ptr<const ModelShape>& shape,
@@ -112,11 +138,7 @@ Fit try_place(const Request& request,
               bool with_margin) {
   Fit fit;
   auto& c = fit.candidate;
-  c.gpu = place.gpu;
-  c.precision = precision;
-  c.native = precision == request.model.native;
-  c.slice = place.slice;
-  c.parallelism = split;
+  c = candidate_at(request, precision, place, split);
   ServingLoad one{.context = limits.context, .sequences = 1};
   auto memory = serving_memory(*shape, shape->kv_native, c.parallelism, one, place.memory_bytes,
                                memory_options(*shape, request.extras));
@@ -146,12 +168,14 @@ Fit try_place(const Request& request,
     row.concurrency = load;
     auto now = Calibration::quick(prepared, row);
     fit.miss = std::max(now.tpot_ms * slow / limits.tpot_ms, now.ttft_ms * slow / limits.ttft_ms);
-    if (now.tpot_ms * slow * margin.at(load).tpot > limits.tpot_ms) {
+    if (const double sure = now.tpot_ms * slow * margin.at(load).tpot; sure > limits.tpot_ms) {
       c.binding = "tokens per second";
+      c.limit = limit_text(load, "a token takes", now.tpot_ms * slow, sure, limits.tpot_ms);
       break;
     }
-    if (now.ttft_ms * slow * margin.at(load).ttft > limits.ttft_ms) {
+    if (const double sure = now.ttft_ms * slow * margin.at(load).ttft; sure > limits.ttft_ms) {
       c.binding = "time to first token";
+      c.limit = limit_text(load, "it is", now.ttft_ms * slow, sure, limits.ttft_ms);
       break;
     }
     double rps = load / ((now.ttft_ms + request.output * now.tpot_ms) * slow) * 1e3;
@@ -224,14 +248,19 @@ std::vector<Place> places(const Request& request,
                           const std::vector<Offer>& offers) {
   std::vector<Place> out;
   if (!request.fleet.empty()) {
+    const auto only = named_gpus(request.offers.gpu, catalogue);
     for (auto& f : request.fleet) {
       auto g = catalogue.gpu(f.gpu);
       if (!g || !(*g)->memory_mib)
         continue;
+      if (only && !only->empty() && std::find(only->begin(), only->end(), *g) == only->end())
+        continue;
       double whole = static_cast<double>(*(*g)->memory_mib) * 1048576;
+      // A card that is not partitioned gives no MIG instances to jobs, whatever it could be cut to.
       for (auto& m : f.mig)
-        out.push_back(
-            {*g, 1, m.memory_gb * 1e9, std::max(1, m.sevenths) / 7.0, "MIG " + m.name, &f});
+        if (!f.whole)
+          out.push_back({*g, 1, m.memory_gb * 1e9, std::max(1, m.sevenths) / 7.0, "MIG " + m.name,
+                         &f, m.name});
       if (f.slices)
         for (double part : {0.125, 0.25, 0.5, 0.75})
           out.push_back(
@@ -248,93 +277,6 @@ std::vector<Place> places(const Request& request,
     if (gpu->memory_mib)
       out.push_back({gpu, n, static_cast<double>(*gpu->memory_mib) * 1048576, 1, "", nullptr});
   return out;
-}
-
-// Own hardware counts at its cost here, or else at the rent of the same hardware: so a small card
-// is preferred to a large one, and a slice to a card.
-void fleet_price(Candidate& c, const Place& place, const Catalogue& catalogue) {
-  double used = c.gpus * place.bandwidth_share;
-  Offered o{.instances = c.replicas};
-  if (place.fleet->usd_per_gpu_h > 0) {
-    o.on_demand_month = place.fleet->usd_per_gpu_h * hours_month * used;
-    c.worth_month = *o.on_demand_month;
-  } else if (auto rent = catalogue.cheapest_gpu_hour(place.gpu->name, Purchase::on_demand, {})) {
-    c.worth_month = usd(rent->per_gpu_h) * hours_month * used;
-  } else {
-    c.worth_month = place.gpu->tdp_w.value_or(300) * used;
-  }
-  c.offer = std::move(o);
-}
-
-// Fresh prices first, then cost. The best is chosen by cost and chance (choice.h); the alternatives
-// are the next on other GPUs.
-void rank(Advice& advice, const Request& request) {
-  advice.best.reset();
-  advice.runner_up.reset();
-  advice.third.reset();
-  std::stable_sort(advice.ranked.begin(), advice.ranked.end(), [&](auto& a, auto& b) {
-    const bool old_a = stale_price(a), old_b = stale_price(b);
-    return old_a != old_b ? old_b : rank_cost(a, request) < rank_cost(b, request);
-  });
-  std::vector<const Candidate*> open;
-  std::vector<Choice> choices;
-  for (const bool fresh : {true, false}) {
-    for (auto& c : advice.ranked)
-      if (acceptable(c, request) && (!fresh || !stale_price(c)) && rank_cost(c, request) < 1e12) {
-        open.push_back(&c);
-        choices.push_back({rank_cost(c, request), c.chance});
-      }
-    if (!open.empty())
-      break;
-  }
-  if (open.empty())
-    for (auto& c : advice.ranked)
-      if (acceptable(c, request)) {
-        open.push_back(&c);
-        choices.push_back({rank_cost(c, request), c.chance});
-      }
-  if (open.empty())
-    return;
-  const Candidate& best =
-      *open[choose(choices, {.chance_min = request.chance_min - 0.005, .extra_max = 0.1})];
-  advice.best = best;
-  auto same = [](const Candidate& a, const Candidate& b) {
-    return a.gpu == b.gpu && a.slice == b.slice;
-  };
-  for (const bool sure : {true, false})
-    for (const Candidate* c : open) {
-      if (same(*c, best) || (sure && c->chance < request.chance_min - 0.005))
-        continue;
-      if (!advice.runner_up)
-        advice.runner_up = *c;
-      else if (!advice.third && !same(*c, *advice.runner_up))
-        advice.third = *c;
-    }
-}
-
-Status check_request(const Request& request) {
-  auto range = [](const char* what, double v, double min, double max) -> Status {
-    if (!(v >= min && v <= max))
-      return fail(Code::invalid,
-                  fmt::format("{} of {:g} is out of range: {:g} to {:g}", what, v, min, max));
-    return {};
-  };
-  BILLOW_TRY_VOID(range("an input", request.input, 1, 1e7));
-  BILLOW_TRY_VOID(range("an output", request.output, 1, 1e7));
-  BILLOW_TRY_VOID(range("a rate", request.rps, 0, 1e6));
-  BILLOW_TRY_VOID(range("a number of users", request.users, 0, 1e8));
-  BILLOW_TRY_VOID(range("a context", request.context, 0, 1e8));
-  if (request.ttft_ms_max)
-    BILLOW_TRY_VOID(range("a time to first token (ms)", *request.ttft_ms_max, 0.1, 1e7));
-  if (request.tokens_per_s_min)
-    BILLOW_TRY_VOID(range("tokens per second", *request.tokens_per_s_min, 0.01, 1e5));
-  double context = request.context > 0 ? request.context : request.input + request.output;
-  if (request.model.context_max > 0 && context > request.model.context_max)
-    return fail(Code::invalid,
-                fmt::format("a context of {:.0f} exceeds the {} tokens this model supports",
-                            context, request.model.context_max),
-                "lower --context, --input or --output");
-  return {};
 }
 
 // The catalogue, or the fleet, scanned place by place.
@@ -358,10 +300,9 @@ class Scan {
       look_at(place);
       scanned_.push_back(place);
     }
-    if (request_.percentile == Percentile::mean)
-      return;
+    const bool mean = request_.percentile == Percentile::mean;
     // A tail is replayed only where it matters: the cheapest options are given replicas until they
-    // meet the percentile, which may make others the cheapest.
+    // carry the load and meet the percentile, which may make others the cheapest.
     for (int i = 0; i < replays_max; ++i) {
       rank(advice_, request_);
       const Candidate* open = nullptr;
@@ -373,13 +314,18 @@ class Scan {
       auto at = std::find_if(advice_.ranked.begin(), advice_.ranked.end(), [&](const Candidate& c) {
         return c.place == open->place && c.precision == open->precision;
       });
+      if (mean) {
+        keep_up(*at);
+        continue;
+      }
       if (!widen(*at)) {
         missed(at->miss, fmt::format("{}: its {} misses the service level", at->gpu->name,
                                      percentile_name(request_.percentile)));
         advice_.ranked.erase(at);
       }
     }
-    std::erase_if(advice_.ranked, [](const Candidate& c) { return !c.tails; });
+    if (!mean)
+      std::erase_if(advice_.ranked, [](const Candidate& c) { return !c.tails; });
   }
 
   // For answers whose tail was not asked for.
@@ -393,9 +339,13 @@ class Scan {
   // to the service level.
   std::unexpected<Error> nothing_found() const {
     if (!unmet_why_.empty())
-      return fail(Code::infeasible,
-                  fmt::format("no GPU meets the service level; the nearest: {}", unmet_why_),
-                  "use a longer --ttft, a lower --tps, or more precisions");
+      return fail(
+          Code::infeasible,
+          fmt::format("no GPU {}; the nearest: {}",
+                      request_.ttft_ms_max || request_.tokens_per_s_min ? "meets the service level"
+                                                                        : "carries this load",
+                      unmet_why_),
+          what_would_help(request_));
     return fail(
         Code::infeasible,
         fmt::format(
@@ -469,6 +419,26 @@ class Scan {
     return best;
   }
 
+  // More replicas, until the queue no longer grows: capacities are of equal lengths, and real ones
+  // vary. What three times as many do not carry stays overloaded, and is ranked last.
+  void keep_up(Candidate& c) {
+    const Place& place = scanned_[c.place];
+    const auto& shape = shapes_.at(c.precision);
+    const double slow = 1 / place.bandwidth_share;
+    add_tails(c, request_, calibration_, shape, slow);
+    for (Candidate more = c; overloaded(more) && more.replicas < 3 * c.replicas;) {
+      more.replicas = std::max(more.replicas + 1, more.replicas * 5 / 4);
+      if (!sized(more, place))
+        return;
+      finish(more, request_, calibration_, shape, place, limits_);
+      add_tails(more, request_, calibration_, shape, slow);
+      if (!overloaded(more)) {
+        c = std::move(more);
+        return;
+      }
+    }
+  }
+
   // More replicas, until the percentile is met with the chance that was asked for; else with what
   // chance there is. Certainty that triples the price is not bought: a test is cheaper. False if
   // not even one sequence per replica meets it.
@@ -476,8 +446,8 @@ class Scan {
     const Place& place = scanned_[c.place];
     const TailLimits limits{limits_.tpot_ms, limits_.ttft_ms};
     const auto& shape = shapes_.at(c.precision);
-    std::optional<Candidate> fair;
-    int first = 0;  // replicas that would do if the prediction were exact
+    std::optional<Candidate> fair, before;  // before: what did not suffice
+    int first = 0;                          // replicas that would do if the prediction were exact
     for (Candidate more = c;; more.replicas = std::max(more.replicas + 1, more.replicas * 5 / 4)) {
       if (!sized(more, place))
         break;
@@ -485,13 +455,17 @@ class Scan {
       add_tails(more, request_, calibration_, shape, 1 / place.bandwidth_share);
       c.miss = miss_of(more, request_.percentile, limits);
       more.chance = chance_of(more, limits, request_.percentile);
-      if (c.miss <= 1 && (!fair || more.chance > fair->chance + 0.01))
+      if (c.miss <= 1 && (!fair || more.chance > fair->chance + 0.01)) {
         fair = more;
+        if (before)
+          std::tie(fair->binding, fair->limit) = binding_tail(*before, request_.percentile, limits);
+      }
       if (first == 0 && c.miss <= 1)
         first = more.replicas;
       if (more.chance >= request_.chance_min || alone(more, request_) ||
           (first > 0 && more.replicas >= 3 * first))
         break;
+      before = more;
     }
     if (fair)
       c = std::move(*fair);
@@ -517,17 +491,37 @@ class Scan {
   // The GPUs and the price of its replicas.
   bool sized(Candidate& c, const Place& place) {
     c.gpus = c.replicas * c.parallelism.gpus();
-    if (!place.fleet) {
+    const int most = request_.offers.gpus_max;
+    const bool few = most < OfferFilter{}.gpus_max;
+    if (!place.fleet)
       price_candidate(c, request_, offers_);
-      return true;
+    if (few && (c.gpus > most || (!place.fleet && !c.offer))) {
+      missed(static_cast<double>(c.gpus) / most,
+             fmt::format("{}: {} needed, at most {} allowed", place.gpu->name, c.gpus, most));
+      return false;
     }
+    if (!place.fleet)
+      return true;
     if (c.gpus * place.bandwidth_share > place.fleet->per_node * place.fleet->nodes + 1e-9) {
       const int owned = place.fleet->per_node * place.fleet->nodes;
       missed(c.gpus * place.bandwidth_share / owned,
              fmt::format("{}: {} needed, {} present", place.gpu->name, c.gpus, owned));
       return false;
     }
-    fleet_price(c, place, catalogue_);
+    if (place.fleet->usd_per_gpu_h > 0) {
+      c.worth_month = place.fleet->usd_per_gpu_h * hours_month * c.gpus * place.bandwidth_share;
+      c.offer = Offered{.instances = c.replicas};
+      c.offer->on_demand_month = c.worth_month;
+      return true;
+    }
+    // Own hardware counts at the rent of the same hardware: so a small card is preferred to a large
+    // one, and a slice to a card.
+    auto [at, fresh] = rents_.try_emplace(place.gpu);
+    if (fresh)
+      at->second = rentable(*place.gpu, catalogue_);
+    const auto rent = rent_gpu_month(c, request_, at->second);
+    c.worth_month = rent.value_or(place.gpu->tdp_w.value_or(300)) * c.gpus * place.bandwidth_share;
+    c.offer = Offered{.instances = c.replicas};
     return true;
   }
 
@@ -539,6 +533,7 @@ class Scan {
   Advice& advice_;
   std::map<Precision, std::shared_ptr<const ModelShape>> shapes_;
   std::vector<Place> scanned_;
+  std::map<const GpuSpec*, std::vector<Offer>> rents_;
   double unmet_least_ = 1e300;
   std::string unmet_why_;
   double largest_ = 0;
@@ -550,7 +545,7 @@ class Scan {
 Result<Advice> recommend(const Request& request,
                          const Catalogue& catalogue,
                          const Calibration& calibration) {
-  BILLOW_TRY_VOID(check_request(request));
+  BILLOW_TRY_VOID(check_request(request, catalogue));
   Advice advice;
   advice.notes = request.model.notes;
   const auto offers = buyable_offers(request, catalogue);
@@ -559,9 +554,8 @@ Result<Advice> recommend(const Request& request,
     return fail(Code::not_found,
                 "no offer in the catalogue matches these providers, regions and GPUs",
                 "see `billow prices` for the offers; --any adds marketplaces and consumer cards");
-  if (const auto gpu = catalogue.gpu(request.offers.gpu); gpu && !request.offers.gpu.empty())
-    if (lower(request.offers.gpu) != lower((*gpu)->name))
-      advice.notes.push_back(fmt::format("{} is taken as {}", request.offers.gpu, (*gpu)->name));
+  for (auto& note : name_notes(request.offers, catalogue))
+    advice.notes.push_back(note);
   const Limits limits{request.context > 0 ? request.context : request.input + request.output,
                       request.tokens_per_s_min ? 1e3 / *request.tokens_per_s_min : 1e12,
                       request.ttft_ms_max.value_or(1e12)};
@@ -573,6 +567,11 @@ Result<Advice> recommend(const Request& request,
   for (auto* c : {&advice.best, &advice.runner_up, &advice.third})
     scan.show_tails(*c);
   advice.curve = curve_of(*advice.best, request, calibration);
+  if (overloaded(*advice.best))
+    advice.notes.insert(advice.notes.begin(),
+                        "NO OPTION CARRIES THIS LOAD: the queue of the one shown grows");
+  if (const auto note = checkpoint_note(*advice.best, request); !note.empty())
+    advice.notes.push_back(note);
   advice.checks = field_rules(request, advice);
   explain_changes(advice, request);
   if (request.fleet.empty() && request.chance_min > even_chance)

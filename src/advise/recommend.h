@@ -76,7 +76,10 @@ struct Candidate {
   int replicas = 0, gpus = 0;
   std::optional<Offered> offer;  // the cheapest
   std::string slice;             // of the fleet: "0.5 of H100", "MIG 2g.20gb", "whole"
+  std::string own_type, mig;     // of the fleet: the GPU type as jobs name it; the MIG profile
+  double part = 1;               // of the fleet: the part of a card
   std::string binding;           // "memory", "ttft", "tokens per second", "throughput"
+  std::string limit;             // the figure that binds, in words; empty: none
   bool sure = false;             // the upper bounds meet the service level too
   double chance = 1;             // of meeting the service level, from the errors of the prediction
   std::optional<Tails> tails;    // at that load

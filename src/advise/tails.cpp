@@ -127,6 +127,17 @@ double miss_of(const Candidate& c, Percentile p, const TailLimits& limits) {
   return c.tails->keeps_up ? miss : std::max(miss, 2.0);
 }
 
+std::pair<std::string, std::string> binding_tail(const Candidate& c,
+                                                 Percentile p,
+                                                 const TailLimits& limits) {
+  const double tpot = at(c.tails->tpot_ms, p), ttft = at(c.tails->ttft_ms, p);
+  const bool first = ttft / limits.ttft_ms > tpot / limits.tpot_ms;
+  return {first ? "time to first token" : "tokens per second",
+          fmt::format("with {} replica{} its {} would be {:.0f} ms{} (a chance of {:.0f} %)",
+                      c.replicas, c.replicas == 1 ? "" : "s", percentile_name(p),
+                      first ? ttft : tpot, first ? "" : " per token", 100 * c.chance)};
+}
+
 bool alone(const Candidate& c, const Request& request) {
   if (request.rps > 0)
     return c.tails && c.tails->concurrency < 0.1;

@@ -31,6 +31,10 @@ struct TailLimits {
 double chance_of(const Candidate& c, const TailLimits& limits, Percentile p = Percentile::mean);
 // By which factor a percentile exceeds the limits; at most 1 if it meets them.
 double miss_of(const Candidate& c, Percentile p, const TailLimits& limits);
+// Which service level more replicas are for, with its figure: what this many would give.
+std::pair<std::string, std::string> binding_tail(const Candidate& c,
+                                                 Percentile p,
+                                                 const TailLimits& limits);
 // Each replica has one sequence at a time or none: more replicas would change nothing.
 bool alone(const Candidate& c, const Request& request);
 

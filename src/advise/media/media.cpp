@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "advise/pricing.h"
+#include "advise/question.h"
 #include "base/text.h"
 
 std::string_view billow_embedded_media();
@@ -153,6 +154,7 @@ std::optional<MediaEstimate> media_rate(const MediaModel& model, const GpuSpec& 
 Result<MediaAdvice> recommend_media(const MediaRequest& request, const Catalogue& catalogue) {
   if (!(request.rps > 0 && request.rps <= 1e6))
     return fail(Code::invalid, fmt::format("a rate of {:g} is out of range", request.rps));
+  BILLOW_TRY_VOID(check_offer_names(request.offers.offers, catalogue));
   const auto offers = buyable_offers(request.offers, catalogue);
   std::set<const GpuSpec*> gpus;
   for (auto& offer : offers)
@@ -177,7 +179,7 @@ Result<MediaAdvice> recommend_media(const MediaRequest& request, const Catalogue
   }
   if (advice.ranked.empty())
     return fail(Code::infeasible, fmt::format("no offer has a GPU for {}", request.model->name),
-                "omit --providers, --regions or --gpu; --any adds marketplaces");
+                "omit --providers, --regions, --gpu or --max-gpus; --any adds marketplaces");
   std::stable_sort(advice.ranked.begin(), advice.ranked.end(), [](auto& a, auto& b) {
     const bool old_a = a.offer.price_age_days.value_or(1 << 20) > price_fresh_days,
                old_b = b.offer.price_age_days.value_or(1 << 20) > price_fresh_days;
@@ -214,19 +216,30 @@ Json media_json(const MediaRequest& request, const MediaAdvice& advice) {
                        {"ranked", ranked}});
 }
 
+namespace {
+
+// "image" → "images", "segment of speech" → "segments of speech".
+std::string plural(const std::string& counted) {
+  std::string out = counted;
+  return out.insert(std::min(out.find(' '), out.size()), "s");
+}
+
+}  // namespace
+
 std::string media_text(const MediaRequest& request, const MediaAdvice& advice) {
+  const std::string many = plural(request.model->counted);
   auto line = [&](const MediaCandidate& c) {
     return fmt::format(
-        "{} × {}: {} × {} {} in {}, ${:.0f} per month, ${:.3g} per thousand\n"
-        "  {:.3g} per second and GPU ({:.3g} to {:.3g}; {}); price of {}\n",
+        "{} × {}: {} × {} {} in {}, ${:.0f} per month, ${:.3g} per thousand {}\n"
+        "  {:.3g} {} per second and GPU ({:.3g} to {:.3g}; {}); price of {}\n",
         c.gpus, c.gpu->name, c.offer.instances, c.offer.instance->provider, c.offer.instance->name,
         c.offer.region.empty() ? "any region" : c.offer.region, c.usd_month,
-        c.usd_per_thousand.value_or(0), c.rate.per_s, c.rate.low, c.rate.high, c.rate.basis,
-        c.offer.price_date);
+        c.usd_per_thousand.value_or(0), many, c.rate.per_s, many, c.rate.low, c.rate.high,
+        c.rate.basis, c.offer.price_date);
   };
   std::string out = "best: " + line(advice.ranked[0]);
-  out += fmt::format("  for {:g} of {} per second (one {} each), 15 % headroom\n", request.rps,
-                     request.model->name, request.model->counted);
+  out += fmt::format("  for {:g} {} of {} per second, 15 % headroom\n", request.rps,
+                     request.rps == 1 ? request.model->counted : many, request.model->name);
   for (std::size_t i = 1; i < advice.ranked.size() && i < 3; ++i)
     out += (i == 1 ? "runner-up: " : "or: ") + line(advice.ranked[i]);
   return out + fmt::format("mind: {}. Measure yours before you buy much.\n", request.model->caveat);

@@ -117,10 +117,7 @@ Result<ModelShape> find_model(std::string_view wanted, const std::string& models
   }
   if (auto shipped = shipped_model(name))
     return shipped;
-  std::vector<std::string> known;  // names without their organisations
-  for (auto& model : shipped_models())
-    known.push_back(lower(model.name.substr(model.name.rfind('/') + 1)));
-  const auto near = nearest(lower(name.substr(name.rfind('/') + 1)), known);
+  const auto near = join(models_like(name), ", ");
   return fail(
       Code::not_found,
       fmt::format("no model \"{}\": not a file, not a size, not among the {} names Billow knows, "

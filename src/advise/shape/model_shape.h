@@ -107,6 +107,10 @@ std::vector<ShippedModel> shipped_models();
 // quantized copy.
 Result<ModelShape> shipped_model(const std::string& wanted);
 
+// The names nearest to a mistyped one, at most four, without organisations: of the same family,
+// then of the same size and generation.
+std::vector<std::string> models_like(std::string_view typed);
+
 // The same model with its quantizable tensors stored as `p` (the native form keeps its own mix
 // where p is native).
 ModelShape at_precision(ModelShape shape, Precision p);

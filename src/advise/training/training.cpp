@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "advise/pricing.h"
+#include "advise/question.h"
 #include "base/text.h"
 
 std::string_view billow_embedded_spot();
@@ -258,7 +259,8 @@ std::optional<TrainingCandidate> smallest_gang(const TrainingRequest& request,
   std::optional<TrainingCandidate> fastest;
   for (int nodes : {1, 2, 4, 8, 16, 32, 64, 128}) {
     // No gang over slow links.
-    if (nodes > 1 && (offer.instance->gpus < 8 || offer.instance->network_gbps < 100))
+    if (nodes > 1 && (offer.instance->gpus < 8 || offer.instance->network_gbps < 100 ||
+                      nodes * offer.instance->gpus > request.offers.gpus_max))
       break;
     auto& plan = plans.fastest(offer, nodes);
     if (!plan)
@@ -360,16 +362,18 @@ std::vector<Check> training_checks(const TrainingRequest& request, const Trainin
     checks.push_back({"done within three months", false,
                       fmt::format("it takes {}; --deadline 30d finds enough GPUs to end in time",
                                   time_text(*b.hours))});
-  bool linked = b.gpus == 1 || b.instance->fabric_gb_s > 0;
+  const bool linked = b.instance->fabric_gb_s > 0;
   checks.push_back({"one node before many", b.nodes == 1,
-                    b.nodes == 1 ? fmt::format("{} GPUs of one node hold it with {}", b.gpus,
-                                               zero_name(b.plan.zero))
-                                 : fmt::format("no single node holds it: {} nodes over {}", b.nodes,
-                                               b.instance->network)});
-  checks.push_back({"NVLink before sharding", linked,
-                    linked ? "the ranks of a node exchange over NVLink or a similar fabric"
-                           : fmt::format("PCIe only: communication takes {:.0f} % of a step",
-                                         100 * b.exchange_share)});
+                    b.gpus == 1    ? std::string("one GPU holds it")
+                    : b.nodes == 1 ? fmt::format("{} GPUs of one node hold it with {}", b.gpus,
+                                                 zero_name(b.plan.zero))
+                                   : fmt::format("no single node holds it: {} nodes over {}",
+                                                 b.nodes, b.instance->network)});
+  if (b.gpus > 1)
+    checks.push_back({"NVLink before sharding", linked,
+                      linked ? "the ranks of a node exchange over NVLink or a similar fabric"
+                             : fmt::format("PCIe only: communication takes {:.0f} % of a step",
+                                           100 * b.exchange_share)});
   if (b.nodes > 1)
     checks.push_back(
         {"InfiniBand or the like between nodes", b.instance->network_gbps >= 400,
@@ -394,14 +398,27 @@ Result<TrainingAdvice> recommend_training(const TrainingRequest& request,
                 "the sequence length must be 1 to 10M tokens and the micro-batch 1 to 100000");
   if (!(request.tokens >= 0 && request.tokens <= 1e18))
     return fail(Code::invalid, "the tokens to train on must be 0 to 1e18");
+  BILLOW_TRY_VOID(check_offer_names(request.offers, catalogue));
   TrainingAdvice advice;
   advice.notes = request.model.notes;
+  for (auto& note : name_notes(request.offers, catalogue))
+    advice.notes.push_back(note);
   advice.ranked = ranked_candidates(request, catalogue);
+  if (advice.ranked.empty() && training_offers(request, catalogue).empty())
+    return fail(Code::not_found,
+                "no offer in the catalogue matches these providers, regions and GPUs",
+                "see `billow prices` for the offers; --any adds marketplaces and consumer cards");
   if (advice.ranked.empty())
     return fail(Code::infeasible,
-                fmt::format("no offer can train {:.1f} B parameters, even sharded over 128 nodes",
-                            request.model.parameters() / 1e9),
-                "try --tuning lora or qlora, a shorter --sequence, or other providers");
+                fmt::format("no offer can train {:.1f} B parameters, even sharded over {}",
+                            request.model.parameters() / 1e9,
+                            request.offers.gpus_max < OfferFilter{}.gpus_max
+                                ? fmt::format("{} GPUs", request.offers.gpus_max)
+                                : std::string("128 nodes")),
+                fmt::format("try {}a shorter --sequence, or other GPUs and providers",
+                            request.tuning == Tuning::full   ? "--tuning lora or qlora, "
+                            : request.tuning == Tuning::lora ? "--tuning qlora, "
+                                                             : ""));
   advice.checks = training_checks(request, advice.ranked.front());
   return advice;
 }

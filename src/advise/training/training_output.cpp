@@ -1,5 +1,8 @@
 // Answers about training as text for people and as JSON for programs, with the same content.
-#include "advise/output_parts.h"
+#include <algorithm>
+#include <set>
+
+#include "advise/answer/output_parts.h"
 #include "base/text.h"
 
 namespace billow::advise {
@@ -74,6 +77,33 @@ std::vector<Stage> stages_of(const TrainingRequest& request, const TrainingCandi
   return out;
 }
 
+std::string candidate_text(const TrainingRequest& request,
+                           const TrainingCandidate& c,
+                           const char* label) {
+  const auto age = price_age_days(c.price_date, request.now);
+  return fmt::format(
+      "{} {}{} × {} {} ({} × {}): {}, {}{}; {:.0f} tokens/s (estimate), ${:.2f}/h (price of "
+      "{}{}){}{}\n",
+      label, c.hours ? time_text(*c.hours) + " on " : "", c.nodes, c.instance->provider,
+      c.instance->name, c.gpus, c.gpu->name, zero_name(c.plan.zero),
+      recomputation(c.plan.checkpointing), split_text(c.plan), c.tokens_per_s, *c.usd_h,
+      c.price_date, age ? fmt::format(", {} days old", *age) : "",
+      c.spot_usd_h ? fmt::format(", ${:.2f}/h on spot", *c.spot_usd_h) : "",
+      c.usd_total ? fmt::format(", ${:.0f} in total", *c.usd_total) : "");
+}
+
+// The fewest GPUs that do it in time, since more may do it cheaper per token; among equals the
+// first ranked.
+const TrainingCandidate* smallest(const TrainingRequest& request,
+                                  const std::vector<TrainingCandidate>& ranked) {
+  const TrainingCandidate* least = nullptr;
+  for (auto& c : ranked)
+    if ((!least || c.gpus < least->gpus) &&
+        (!request.deadline_h || !c.hours || *c.hours <= *request.deadline_h))
+      least = &c;
+  return least;
+}
+
 }  // namespace
 
 Json training_json(const TrainingRequest& request, const TrainingAdvice& advice) {
@@ -144,20 +174,13 @@ std::string training_text(const TrainingRequest& request, const TrainingAdvice& 
   for (auto& n : advice.notes)
     out += "  note: " + n + "\n";
   std::set<const GpuSpec*> shown;  // one line for each GPU
+  int fewest = advice.ranked.front().gpus;
   for (std::size_t i = 0; i < advice.ranked.size() && shown.size() < 5; ++i) {
     auto& c = advice.ranked[i];
     if (!shown.insert(c.gpu).second)
       continue;
-    auto age = price_age_days(c.price_date, request.now);
-    out += fmt::format(
-        "{} {}{} × {} {} ({} × {}): {}, {}{}; {:.0f} tokens/s (estimate), ${:.2f}/h (price of "
-        "{}{}){}{}\n",
-        i ? "    " : "best", c.hours ? time_text(*c.hours) + " on " : "", c.nodes,
-        c.instance->provider, c.instance->name, c.gpus, c.gpu->name, zero_name(c.plan.zero),
-        recomputation(c.plan.checkpointing), split_text(c.plan), c.tokens_per_s, *c.usd_h,
-        c.price_date, age ? fmt::format(", {} days old", *age) : "",
-        c.spot_usd_h ? fmt::format(", ${:.2f}/h on spot", *c.spot_usd_h) : "",
-        c.usd_total ? fmt::format(", ${:.0f} in total", *c.usd_total) : "");
+    fewest = std::min(fewest, c.gpus);
+    out += candidate_text(request, c, i ? "    " : "best");
     if (i == 0)
       out += fmt::format(
           "  memory per GPU: weights {} + gradients {} + optimizer {} + activations {} + overhead "
@@ -165,6 +188,8 @@ std::string training_text(const TrainingRequest& request, const TrainingAdvice& 
           gb(c.memory.weights), gb(c.memory.gradients), gb(c.memory.optimizer),
           gb(c.memory.activations), gb(c.memory.overhead), gb(c.memory.total()));
   }
+  if (const auto* least = smallest(request, advice.ranked); least && least->gpus < fewest)
+    out += candidate_text(request, *least, "smallest");
   auto& best = advice.ranked.front();
   out +=
       fmt::format("memory per GPU on {} × {} (GB; * does not fit):\n", best.gpus, best.gpu->name);

@@ -60,7 +60,8 @@ constexpr OptionSpec load_options[] = {
 constexpr OptionSpec offer_options[] = {
     {"providers", 0, "A,B", "only these providers, e.g. aws,gcp"},
     {"regions", 0, "A,B", "only regions with these prefixes, e.g. us-"},
-    {"gpu", 0, "NAME", "only this GPU, e.g. L40S"},
+    {"gpu", 0, "A,B", "only these GPUs, e.g. L40S,4090"},
+    {"max-gpus", 0, "N", "at most this many GPUs in all"},
     {"any", 0, nullptr, "also marketplaces and consumer cards"},
     {"spot", 0, nullptr, "rank by spot price"},
     {"mine", 0, nullptr, "choose among the GPUs of this installation"},
@@ -140,14 +141,23 @@ Status read_extras(const Parsed& parsed, advise::Request& r) {
   return {};
 }
 
-void read_offers(const Parsed& parsed, advise::Request& r) {
+Result<OfferFilter> read_filter(const Parsed& parsed) {
+  OfferFilter offers;
   for (const std::string& p : list_option(parsed, "providers"))
-    r.offers.providers.push_back(lower(p));
-  r.offers.regions = list_option(parsed, "regions");
-  r.offers.gpu = parsed.get("gpu");
+    offers.providers.push_back(lower(p));
+  offers.regions = list_option(parsed, "regions");
+  offers.gpu = parsed.get("gpu");
+  offers.gpus_max = static_cast<int>(
+      BILLOW_TRY(number_option(parsed, "max-gpus", offers.gpus_max, 1, offers.gpus_max)));
+  return offers;
+}
+
+Status read_offers(const Parsed& parsed, advise::Request& r) {
+  r.offers = BILLOW_TRY(read_filter(parsed));
   r.any_offer = parsed.has("any");
   r.spot = parsed.has("spot");
   r.now = now();
+  return {};
 }
 
 Result<advise::Request> read_request(const Parsed& parsed) {
@@ -159,7 +169,7 @@ Result<advise::Request> read_request(const Parsed& parsed) {
   BILLOW_TRY_VOID(read_extras(parsed, r));
   r.engine = advise::engine_word(parsed.get("engine", "vllm"));
   r.version = parsed.get("engine-version");
-  read_offers(parsed, r);
+  BILLOW_TRY_VOID(read_offers(parsed, r));
   return r;
 }
 
@@ -182,10 +192,7 @@ Result<advise::TrainingRequest> read_training(const Parsed& parsed) {
     t.checkpoint_s = *ms / 1e3;
   if (const auto ms = BILLOW_TRY(milliseconds_option(parsed, "interruptions")))
     t.interruptions_h = *ms / 3.6e6;
-  for (const std::string& p : list_option(parsed, "providers"))
-    t.offers.providers.push_back(lower(p));
-  t.offers.regions = list_option(parsed, "regions");
-  t.offers.gpu = parsed.get("gpu");
+  t.offers = BILLOW_TRY(read_filter(parsed));
   t.any_offer = parsed.has("any");
   t.now = now();
   return t;
@@ -207,7 +214,8 @@ int advise_media(const Parsed& parsed,
   if (!rps)
     return report_advice(parsed, rps.error());
   request.rps = *rps;
-  read_offers(parsed, request.offers);
+  if (const Status read = read_offers(parsed, request.offers); !read)
+    return report_advice(parsed, read.error());
   const auto advice = advise::recommend_media(request, catalogue);
   if (!advice)
     return report_advice_failed(parsed, advice.error());

@@ -287,6 +287,8 @@ Catalogue Catalogue::embedded() {
 }
 
 Result<const GpuSpec*> Catalogue::gpu(std::string_view name) const {
+  if (name.find(',') != std::string_view::npos)
+    return fail(Code::not_found, fmt::format("\"{}\" is a list, not one GPU", name));
   auto key = squeeze(name);
   if (auto it = gpu_by_alias_.find(key); it != gpu_by_alias_.end())
     return &gpus_[it->second];
@@ -315,6 +317,22 @@ Result<const GpuSpec*> Catalogue::gpu(std::string_view name) const {
   }
   if (best)
     return best;
+  // "4090": a part of one name alone. A size of memory says too little.
+  std::vector<std::string> partly;
+  for (auto& g : gpus_) {
+    const auto parts = name_words(g.name);
+    if (!typed.back().ends_with("gb") && std::all_of(typed.begin(), typed.end(), [&](auto& w) {
+          return std::find(parts.begin(), parts.end(), w) != parts.end();
+        })) {
+      partly.push_back(g.name);
+      best = &g;
+    }
+  }
+  if (partly.size() == 1)
+    return best;
+  if (!partly.empty())
+    return fail(Code::not_found, fmt::format("\"{}\" may be one of several GPUs", name),
+                fmt::format("did you mean {}?", join(partly, ", ")));
   std::vector<std::string> names;
   for (auto& g : gpus_) {
     names.push_back(g.name);
@@ -356,16 +374,17 @@ Result<std::vector<const Instance*>> Catalogue::instances_named(std::string_view
 
 std::vector<Offer> Catalogue::offers(const OfferFilter& filter) const {
   std::vector<Offer> out;
-  const GpuSpec* only = nullptr;
+  std::vector<const GpuSpec*> only;
   if (!filter.gpu.empty()) {
-    auto found = gpu(filter.gpu);
-    if (!found)
+    for (auto& name : split(filter.gpu, ','))
+      if (const auto found = gpu(trim(name)))
+        only.push_back(*found);
+    if (only.empty())
       return out;
-    only = *found;
   }
   for (auto& i : instances_) {
     auto& g = gpus_[i.gpu];
-    if (only && only != &g)
+    if (!only.empty() && std::find(only.begin(), only.end(), &g) == only.end())
       continue;
     if (filter.gpus_only && !g.is_gpu)
       continue;

@@ -72,7 +72,7 @@ struct Offer {
 struct OfferFilter {
   std::vector<std::string> providers;  // empty: all
   std::vector<std::string> regions;    // prefixes ("us-", "europe"); empty: all
-  std::string gpu;                     // name or alias; empty: all
+  std::string gpu;                     // names or aliases, by commas; empty: all
   int gpus_min = 1, gpus_max = 1 << 20;
   bool gpus_only = true;  // leave out Inferentia and similar
   bool with_unknown_price = false;
@@ -96,8 +96,8 @@ class Catalogue {
   const std::vector<GpuSpec>& gpus() const { return gpus_; }
   const std::vector<Instance>& instances() const { return instances_; }
 
-  // A GPU by name or alias, with loose spelling: "a100-80gb", "NVIDIA A100-SXM4-80GB", "H100_SXM".
-  // An error suggests the nearest.
+  // A GPU by name or alias, with loose spelling: "a100-80gb", "NVIDIA A100-SXM4-80GB", "H100_SXM",
+  // or by words that only its name has: "4090". An error suggests the nearest.
   Result<const GpuSpec*> gpu(std::string_view name) const;
   // Instances by exact name, by common name ("ND H100 v5") or by family ("g5", "inf2", "p5"),
   // smallest first.

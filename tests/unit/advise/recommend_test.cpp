@@ -270,6 +270,7 @@ TEST(Recommend, ACloseServiceLevelAsksForATestBeforeAFleet) {
 
 TEST(Recommend, TheLaunchCommandNamesWhatCanBeLoaded) {
   Request r = small_request();
+  r.precisions = {Precision::bf16};
   auto a = *recommend(r, catalogue(), calibration());
   EXPECT_NE(advice_text(r, a).find("vllm serve MODEL"), std::string::npos) << "7B is no checkpoint";
   r.model = *shipped_model("mistralai/Mistral-7B-Instruct-v0.3");
@@ -281,7 +282,7 @@ TEST(Recommend, TheLaunchCommandNamesWhatCanBeLoaded) {
   EXPECT_NE(text.find("--enforce-eager"), std::string::npos);
   r.precisions = {Precision::int4};
   a = *recommend(r, catalogue(), calibration());
-  EXPECT_NE(advice_text(r, a).find("Mistral-7B-Instruct-v0.3-int4"), std::string::npos);
+  EXPECT_NE(advice_text(r, a).find("vllm serve YOUR-INT4-CHECKPOINT"), std::string::npos);
 }
 
 TEST(ServingRow, NamesOfEnginesPrecisionsAndGpusAreReadAsTheyAreWritten) {

@@ -145,13 +145,19 @@ TEST(Advise, WrongOptionsAreNamedWithTheNearest) {
         Row{{"--model", "7B", "--ttft", "-3s"}, "--ttft"},
         Row{{"--model", "7B", "--input", "1e99"}, "--input"},
         Row{{"--model", "/no/such/config.json"}, "no model"},
-        Row{{"--model", "7B", "--providers", "nobody"}, "no offer"},
+        Row{{"--model", "7B", "--providers", "nobody"}, "no provider"},
+        Row{{"--model", "7B", "--train", "--gpu", "TPU"}, "no GPU \"TPU\""},
+        Row{{"--model", "7B", "--gpus", "1"}, "use --max-gpus N"},
+        Row{{"--model", "7B", "--max-gpus", "0"}, "--max-gpus"},
         Row{{"--model", "7B", "--context", "99999999"}, "context"},
         Row{{"--model", "7B", "--mine"}, "--mine"}}) {
     auto r = run("advise", args);
     EXPECT_NE(r.exit_code, 0) << says;
     EXPECT_NE(r.err.find(says), std::string::npos) << r.err;
   }
+  const auto other = run("recommend", {"7B"});
+  EXPECT_NE(other.exit_code, 0);
+  EXPECT_NE(other.err.find("use `billow advise`"), std::string::npos) << other.err;
   EXPECT_NE(run("plan", {}).exit_code, 0);
   EXPECT_NE(run("plan", {"--risk", "none"}).exit_code, 0);
   EXPECT_NE(run("prices", {"--gpu", "H9000"}).exit_code, 0);

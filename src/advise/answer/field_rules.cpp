@@ -1,4 +1,4 @@
-#include "advise/field_rules.h"
+#include "advise/answer/field_rules.h"
 
 #include <cmath>
 
@@ -28,9 +28,9 @@ Check seventy_on_eighty(const Request& request) {
                     left > 0 && token > 0 ? fmt::format(" (only {:.0f})", left / token) : "")};
   return {"70B at INT8 on A100-80", true,
           fmt::format("at INT8 it fits on one A100-80 with {:.1f} GB left for the cache: {:.0f} "
-                      "concurrent sequences of {:.0f} tokens, or one of {:.0f}",
-                      left / 1e9, memory.sequences_max, context,
-                      token > 0 ? std::floor(left / token) : 0)};
+                      "concurrent sequence{} of {:.0f} tokens, or one of {:.0f}",
+                      left / 1e9, memory.sequences_max, memory.sequences_max < 2 ? "" : "s",
+                      context, token > 0 ? std::floor(left / token) : 0)};
 }
 
 }  // namespace

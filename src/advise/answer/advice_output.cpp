@@ -1,7 +1,8 @@
 // Answers about serving as text for people and as JSON for programs, with the same content.
 #include <cmath>
 
-#include "advise/output_parts.h"
+#include "advise/answer/launch.h"
+#include "advise/answer/output_parts.h"
 #include "advise/pricing.h"
 #include "base/text.h"
 
@@ -117,11 +118,12 @@ std::string way_text(const OtherWay& w) {
 std::string usd_month(const std::optional<double>& v) {
   return v ? fmt::format("${:.0f}", *v) : "unknown";
 }
-std::string hardware_text(const Candidate& c) {
-  return fmt::format("{} × {}{}{} ({}{})", c.gpus, c.gpu->name,
+std::string hardware_text(const Candidate& c, const Request& request) {
+  const std::string how = conversion_text(c, request);
+  return fmt::format("{} × {}{}{} ({}{}{})", c.gpus, c.gpu->name,
                      c.slice.empty() || c.slice == "whole" ? "" : " as ",
                      c.slice == "whole" ? "" : c.slice, precision_name(c.precision),
-                     c.native ? "" : ", needs a checkpoint in this precision");
+                     how.empty() ? "" : ", ", how);
 }
 
 std::string price_text(const Candidate& c, const Request& request) {
@@ -150,8 +152,8 @@ std::string per_million_text(const Candidate& c) {
 
 // One line: what to take, what it costs, how sure it is.
 std::string answer_text(const Candidate& c, const Request& request) {
-  std::string out =
-      fmt::format("{}: {}{}", hardware_text(c), price_text(c, request), per_million_text(c));
+  std::string out = fmt::format("{}: {}{}", hardware_text(c, request), price_text(c, request),
+                                per_million_text(c));
   if (request.ttft_ms_max || request.tokens_per_s_min)
     out += fmt::format("; {:.0f} % chance of meeting the service level", 100 * c.chance);
   if (stale_price(c))
@@ -184,42 +186,22 @@ std::string tails_text(const Tails& t, const Request& request, double mean_tpot_
   return t.keeps_up ? out : out + "; THE QUEUE GROWS: this load exceeds the replicas";
 }
 
-// The command that serves the model as advised.
-std::string launch_text(const Candidate& c, const Request& request) {
-  const double context = request.context > 0 ? request.context : request.input + request.output;
-  // A size is no checkpoint; engines in Python turn a BF16 one into FP8 as they load it, and no
-  // other.
-  const bool sized = request.model.name.empty() || model_of_size(request.model.name);
-  const bool convert = !c.native && c.precision == Precision::fp8 && request.engine != "trtllm";
-  const std::string name =
-      (sized ? std::string("MODEL") : request.model.name) +
-      (c.native || convert ? "" : fmt::format("-{}", precision_name(c.precision))) +
-      (convert ? " --quantization fp8" : "");
-  const bool eager = request.extras.eager;
-  std::string serve =
-      request.engine == "sglang"
-          ? fmt::format(
-                "python3 -m sglang.launch_server --model-path {} --tp {} --context-length {:.0f}{} "
-                "--port $PORT",
-                name, c.parallelism.tensor, context, eager ? " --disable-cuda-graph" : "")
-      : request.engine == "trtllm"
-          ? fmt::format("trtllm-serve {} --tp_size {} --max_seq_len {:.0f} --port $PORT", name,
-                        c.parallelism.tensor, context)
-          : fmt::format(
-                "vllm serve {} --tensor-parallel-size {} --max-model-len {:.0f}{} --port $PORT",
-                name, c.parallelism.tensor, context, eager ? " --enforce-eager" : "");
-  return fmt::format("billow deploy llm --gpus {} --gpu-type {} --min {} --max {} -- {}",
-                     c.parallelism.gpus(), c.gpu->name, c.replicas, c.replicas + 1, serve);
-}
-
 // Latency against price as the load of one replica grows; a bar is the time per token.
-std::string curve_text(const std::vector<CurvePoint>& curve, double chosen) {
+std::string curve_text(const std::vector<CurvePoint>& curve, const Candidate& best) {
   if (curve.size() < 3)
     return {};
+  // The replicas carry the load that was asked for at the next larger number of sequences, so a
+  // token costs more than on its line.
+  const std::string chosen =
+      best.usd_per_million
+          ? fmt::format("  ← at this load: ${:.2f}/M for what is asked", *best.usd_per_million)
+          : std::string("  ← at this load");
   double most = 0;
   for (auto& p : curve)
     most = std::max(most, p.tpot_ms);
-  std::string out = "load of one replica: sequences, time per token, first token, price\n";
+  std::string out =
+      "load of one replica: sequences, time per token, first token, price if it is always so "
+      "busy\n";
   for (auto& p : curve) {
     const auto width = static_cast<std::size_t>(std::lround(24 * p.tpot_ms / most));
     std::string bar;
@@ -229,7 +211,7 @@ std::string curve_text(const std::vector<CurvePoint>& curve, double chosen) {
     out += fmt::format("  {:>4.0f} {} {:>7.1f} ms {:>8.0f} ms  {}{}\n", p.concurrency, bar,
                        p.tpot_ms, p.ttft_ms,
                        p.usd_per_million ? fmt::format("${:.2f}/M tokens", *p.usd_per_million) : "",
-                       p.concurrency == chosen ? "  ← at this load" : "");
+                       p.concurrency == best.concurrency ? chosen : "");
   }
   return out;
 }
@@ -304,14 +286,16 @@ Json advice_json(const Request& request, const Advice& advice) {
 namespace {
 
 std::string why_text(const Candidate& b, const Request& request) {
-  std::string out = fmt::format(
-      "  {} replica{} of {}, each with {:.0f} concurrent sequences at this load\n", b.replicas,
-      b.replicas == 1 ? "" : "s", parallelism_name(b.parallelism), b.concurrency);
+  std::string out =
+      fmt::format("  {} replica{} of {}, each with {:.0f} concurrent sequence{} at this load\n",
+                  b.replicas, b.replicas == 1 ? "" : "s", parallelism_name(b.parallelism),
+                  b.concurrency, b.concurrency == 1 ? "" : "s");
   out += "  " + latency_text(b) + "\n";
   if (b.tails)
     out += "  " + tails_text(*b.tails, request, b.latency.tpot_ms.value) + "\n";
-  out += fmt::format("  up to {:.2f} requests/s, {:.0f} tokens/s; limited by {}\n",
-                     b.rps_replica * b.replicas, b.tokens_per_s_replica * b.replicas, b.binding);
+  out += fmt::format("  up to {:.2f} requests/s, {:.0f} tokens/s; limited by {}{}\n",
+                     b.rps_replica * b.replicas, b.tokens_per_s_replica * b.replicas, b.binding,
+                     b.limit.empty() ? "" : ": " + b.limit);
   if (b.offer && b.offer->instance) {
     auto& o = *b.offer;
     out += fmt::format(
@@ -368,10 +352,12 @@ std::string advice_text(const Request& request, const Advice& advice) {
   auto kv = kv_per_token(request.model, request.model.kv_native);
   std::string out = "best: " + answer_text(*advice.best, request);
   out += fmt::format(
-      "  {}: {:.2f} B parameters ({:.2f} B active), {} attention, stored as {}: {}; KV cache "
-      "{:.1f} "
-      "KiB per token ({})\n",
-      request.model.name, request.model.parameters() / 1e9, request.model.active_parameters() / 1e9,
+      "  {}: {:.2f} B parameters{}, {} attention, stored as {}: {}; KV cache {:.1f} KiB per token "
+      "({})\n",
+      request.model.name, request.model.parameters() / 1e9,
+      request.model.is_moe()
+          ? fmt::format(" ({:.2f} B active)", request.model.active_parameters() / 1e9)
+          : "",
       request.model.attention_summary(), precision_name(request.model.native),
       gb(weight_parts(request.model).total()), kv.bytes / 1024,
       precision_name(request.model.kv_native));
@@ -391,7 +377,7 @@ std::string advice_text(const Request& request, const Advice& advice) {
   if (advice.third)
     out += "or: " + answer_text(*advice.third, request);
   out += "launch: " + launch_text(b, request) + "\n";
-  out += curve_text(advice.curve, b.concurrency);
+  out += curve_text(advice.curve, b);
   for (auto& c : advice.checks)
     out += fmt::format("{} {}: {}\n", c.good ? "ok  " : "mind", c.rule, c.why);
   for (auto& w : advice.ways)
