@@ -9,7 +9,7 @@ namespace billow::sim {
 using namespace wire::agent_v1;
 
 namespace {
-constexpr int changes_between_checks = 16;  // of runs that are not thorough
+constexpr int changes_between_checks = 1;  // of runs that are not thorough
 }  // namespace
 
 // ---- the wire
