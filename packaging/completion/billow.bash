@@ -2139,6 +2139,9 @@ _billow() {
         --backup-dir) COMPREPLY=($(compgen -d -- "$cur")); return ;;
         --backup-every) return ;;
         --backup-keep) return ;;
+        --keep-events) return ;;
+        --keep-events-max) return ;;
+        --keep-audit) return ;;
         --domain) return ;;
         --certs) COMPREPLY=($(compgen -d -- "$cur")); return ;;
         --trusted-proxy) return ;;
@@ -2147,7 +2150,7 @@ _billow() {
         --acme-dns-hook) COMPREPLY=($(compgen -f -- "$cur")); return ;;
         --acme-ca) COMPREPLY=($(compgen -f -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--listen --data --sim --node-name --metrics --vault-arena --sleep-memory --sleep-disk --allow-mig-changes --images-max --pull-patience --allow-metadata --allow-namespaces --secrets-key --notify-command --smtp --smtp-password-file --smtp-from --smtp-ca --label -l --gateway --gateway-cert --gateway-key --gateway-threads --gateway-user --webhook-host --otlp --otlp-metrics --otlp-every --trace-sample --sample-to --system --no-agent --tls --tls-cert --tls-key --tls-name --public-url --client-ca --require-client-certificates --certificate-life --store --store-file --standby --files-dir --logs --backup-dir --backup-every --backup-keep --plain-http --background --log-json --verbose -v --domain --certs --trusted-proxy --insecure-http --acme --acme-contact --acme-dns-hook --acme-ca --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--listen --data --sim --node-name --metrics --vault-arena --sleep-memory --sleep-disk --allow-mig-changes --images-max --pull-patience --allow-metadata --allow-namespaces --secrets-key --notify-command --smtp --smtp-password-file --smtp-from --smtp-ca --label -l --gateway --gateway-cert --gateway-key --gateway-threads --gateway-user --webhook-host --otlp --otlp-metrics --otlp-every --trace-sample --sample-to --system --no-agent --tls --tls-cert --tls-key --tls-name --public-url --client-ca --require-client-certificates --certificate-life --store --store-file --standby --files-dir --logs --backup-dir --backup-every --backup-keep --keep-events --keep-events-max --keep-audit --plain-http --background --log-json --verbose -v --domain --certs --trusted-proxy --insecure-http --acme --acme-contact --acme-dns-hook --acme-ca --help -h" -- "$cur")); return; fi
       return ;;
     "down")
       case $prev in

@@ -105,10 +105,13 @@ struct Tail : std::enable_shared_from_this<Tail> {
 // What a reader needs to check the record's link without seeing the stored payload, which can hold
 // hashes of tokens and sealed values.
 Json chain_of(const Record& record) {
-  return Json::object({{"epoch", record.epoch},
-                       {"at_ns", record.at.ns},
-                       {"payload_sha256", sha256_hex(record.payload)},
-                       {"link", record.link}});
+  Json chain = Json::object({{"epoch", record.epoch},
+                             {"at_ns", record.at.ns},
+                             {"payload_sha256", sha256_hex(record.payload)},
+                             {"link", record.link}});
+  if (record.link_before)
+    chain.set("link_before", *record.link_before);
+  return chain;
 }
 
 void answer_page(const CallPtr& call, Seq after, std::uint64_t limit, bool with_chain) {

@@ -192,6 +192,9 @@ void add_head(Exposition& out, const Host& host) {
             static_cast<double>(host.telemetry().jobs_ended[static_cast<std::size_t>(s)]));
   out.add("billow_journal_events_total", "counter", "Events written to the journal.", "",
           static_cast<double>(state.seq));
+  out.add("billow_journal_kept_events", "gauge",
+          "Events in the journal, without those of the audit trail that it keeps longer.", "",
+          static_cast<double>(host.journal().records()));
   out.add("billow_journal_queued_bytes", "gauge",
           "Bytes appended to the journal that are not on disk yet.", "",
           static_cast<double>(host.journal().queued_bytes()));

@@ -24,6 +24,7 @@ namespace billow::head {
 namespace {
 
 constexpr Duration local_look = milliseconds(200), certificates_look = seconds(5);
+constexpr Duration retention_look = seconds(20);
 
 std::string unix_user() {
   const passwd* entry = ::getpwuid(::getuid());
@@ -355,6 +356,7 @@ void Head::start_timers() {
   every(milliseconds(200), [this] { engine_->execute(Tick{}, {"head", ""}, {}); });
   every(seconds(1), [this] { agents_->watch_silence(); });
   every(seconds(1), [this] { save_snapshot(); });
+  every(retention_look, [this] { look_at_retention(); });
   every(seconds(1), [this] { logs_->look(); });
   every(milliseconds(100), [this] { pools_->look(); });
   every(limits::history_job_step, [this] { sampling_->tick(); });
@@ -392,6 +394,22 @@ void Head::save_snapshot() {
     return [] {
     };
   });
+}
+
+void Head::look_at_retention() {
+  if (retaining_)
+    return;
+  retaining_ = true;
+  const auto retain = [this, now = clock_.wall()]() -> std::function<void()> {
+    const Status done = journal().retain(options_.retention, now);
+    if (!done)
+      log_warn("old records of the journal could not be removed: {}", done.error().message);
+    return [this] {
+      retaining_ = false;
+    };
+  };
+  if (!workers_->submit(retain))
+    retaining_ = false;
 }
 
 void Head::start_reviews() {

@@ -121,6 +121,7 @@ class Head {
   void look_at_needed_files();
   void watch_local_agent();
   void save_snapshot();
+  void look_at_retention();
   void health_changed(StoreHealth health, const Error& why);
   bool ready() const;
   bool stop_some_jobs();
@@ -174,6 +175,7 @@ class Head {
   net::Watch signals_;
   WallTime started_at_;
   std::optional<Error> ended_by_;  // the journal failed, or another head leads now
+  bool retaining_ = false;         // a worker removes old records of the journal
   bool stopping_ = false;
   bool stop_jobs_ = false;    // shutting down together with all jobs
   bool ending_jobs_ = false;  // shutting down, and jobs are still being stopped

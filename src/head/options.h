@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "store/retention.h"
 
 namespace billow::head {
 
@@ -46,6 +47,7 @@ struct HeadOptions {
   std::string backup_dir;    // for scheduled backups; empty: none
   Duration backup_every = hours(24);
   std::uint32_t backups_kept = 7;
+  Retention retention;  // of the journal
 
   bool local_gateway = true;                // started when the first endpoint is deployed
   std::vector<std::string> gateway_listen;  // empty: 127.0.0.1:7071, or any port if it is taken

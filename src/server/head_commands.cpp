@@ -28,6 +28,7 @@
 #include "server/down_command.h"
 #include "server/front_door_options.h"
 #include "server/kept_on_node.h"
+#include "server/retention_options.h"
 #include "server/run_head.h"
 #include "server/up_checks.h"
 #include "store/store_copy.h"
@@ -140,6 +141,13 @@ constexpr OptionSpec up_options[] = {
      Completes::directory},
     {"backup-every", 0, "T", "time between backups (default 24h)"},
     {"backup-keep", 0, "N", "number of backups to keep (default 7)"},
+    {"keep-events", 0, "T",
+     "how long the journal keeps events of jobs and machines (default 90d), or forever"},
+    {"keep-events-max", 0, "N",
+     "most events of jobs and machines that the journal keeps (default 5000000), or unlimited"},
+    {"keep-audit", 0, "T",
+     "how long the journal keeps all other events, such as changes by users and refused calls "
+     "(default 730d), or forever"},
     {"plain-http", 0, nullptr, "use no TLS: a proxy in front of this head provides it"},
     {"background", 0, nullptr,
      "return when the head is ready; it logs to head.log in the data directory"},
@@ -345,7 +353,7 @@ Status set_directories(const Parsed& parsed, head::HeadOptions& options) {
                                              parsed.get("backup-keep")));
     options.backups_kept = static_cast<std::uint32_t>(*kept);
   }
-  return {};
+  return set_retention(parsed, options.retention);
 }
 
 std::string agent_log_of(const std::string& data_dir) {

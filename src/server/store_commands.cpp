@@ -136,6 +136,7 @@ int store_verify(const Parsed& parsed) {
   if (parsed.has("json"))
     print_json(Json::object({{"records", done->linked() + done->without_link()},
                              {"without_link", done->without_link()},
+                             {"removed", done->removed()},
                              {"last", done->last()},
                              {"link", done->link()}}));
   else

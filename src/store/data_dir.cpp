@@ -186,6 +186,11 @@ Status Snapshots::save(Seq seq, std::string_view bytes) const {
   return {};
 }
 
+bool Snapshots::intact(Seq seq) const {
+  auto file = read_file(path(seq), limits::snapshot_bytes_max);
+  return file && parse_snapshot(seq, std::move(*file));
+}
+
 Result<std::optional<Snapshot>> Snapshots::load(Seq last) const {
   for (const Seq seq : list()) {
     if (seq > last) {

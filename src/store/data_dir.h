@@ -40,6 +40,7 @@ class Snapshots {
   Status save(Seq seq, std::string_view bytes) const;
   // The newest intact one with seq ≤ last. A damaged one is logged and skipped.
   Result<std::optional<Snapshot>> load(Seq last) const;
+  bool intact(Seq seq) const;
   std::vector<Seq> list() const;  // descending
   std::string path(Seq seq) const;
   const std::string& dir() const { return dir_; }

@@ -26,6 +26,7 @@
 #include "base/ids.h"
 #include "base/result.h"
 #include "core/model/chain.h"
+#include "store/retention.h"
 #include "store/rows.h"
 
 namespace billow {
@@ -37,6 +38,8 @@ struct Record {
   std::string kind;     // the event's name
   std::string payload;  // the event: JSON
   std::string link;     // set by append: see core/model/chain.h; empty in records of older programs
+  // Only in records read from a journal that no longer has the record before: its link.
+  std::optional<std::string> link_before;
 
   bool operator==(const Record&) const = default;
 };
@@ -117,10 +120,15 @@ class Journal {
   // The newest intact snapshot that is not ahead of the journal; none: replay from seq 0.
   virtual Result<std::optional<Snapshot>> load_snapshot() const = 0;
 
-  // Deletes records with seq < before. Never automatic: the journal is the audit trail. Refused
-  // beyond the older of two snapshots, because replay could then not make up for a damaged newest
-  // one. For a worker thread.
+  // Removes records with seq < before, except what retention.h keeps of them. Refused beyond the
+  // older of two intact snapshots, because replay could then not make up for a damaged newest one.
+  // For a worker thread; in small steps, so that commits hardly wait.
   virtual Status prune(Seq before) = 0;
+  // Removes what is older than the retention allows and replay does not need, at most a bounded
+  // number of records in one call: to be called regularly, on a worker thread.
+  virtual Status retain(const Retention& retention, WallTime now) = 0;
+  // How many complete records there are, audit trail aside. Any thread.
+  virtual std::uint64_t records() const = 0;
 };
 
 }  // namespace billow

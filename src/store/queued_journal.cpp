@@ -9,8 +9,24 @@ namespace billow {
 namespace {
 
 constexpr std::size_t read_chunk_records = 256;
+// One statement, so that a record that moves to the audit trail meanwhile is seen once.
 constexpr std::string_view records_after =
-    "SELECT seq, epoch, at, kind, payload, link FROM events WHERE seq > ? ORDER BY seq LIMIT ?";
+    "SELECT seq, epoch, at, kind, payload, link, link_before FROM kept_events WHERE seq > ?1 "
+    "UNION ALL SELECT seq, epoch, at, kind, payload, link, "
+    "(SELECT p.link FROM pruned p WHERE p.seq = events.seq - 1) FROM events WHERE seq > ?1 "
+    "ORDER BY seq LIMIT ?2";
+// Of a store that no head has opened since retention was added.
+constexpr std::string_view records_after_before_format_10 =
+    "SELECT seq, epoch, at, kind, payload, link, NULL FROM events WHERE seq > ? ORDER BY seq "
+    "LIMIT ?";
+constexpr Seq prune_step_records = 1'000;
+// In one call, so that it occupies a worker for a second or two only.
+constexpr std::uint64_t retain_records_max = 150'000;
+constexpr auto prune_rest_min = std::chrono::milliseconds(2);
+
+std::optional<std::string> text_or_none(const sql::Query& q, int column) {
+  return q.is_null(column) ? std::nullopt : std::optional<std::string>(q.text(column));
+}
 
 std::size_t bytes_of(const Batch& batch) {
   std::size_t bytes = sizeof(Batch);
@@ -36,19 +52,20 @@ Result<JournalEnd> journal_end(sql::Db& db) {
   auto q = BILLOW_TRY(db.query("SELECT seq, link FROM events ORDER BY seq DESC LIMIT 1"));
   if (!BILLOW_TRY(q.step()))
     return JournalEnd{};
-  return JournalEnd{q.number(0), std::string(q.text(1))};
+  return JournalEnd{q.number(0), std::string(q.text(1)), BILLOW_TRY(prune::first_record(db))};
 }
 
 Result<ChainCheck> check_chain(sql::Db& db) {
   ChainCheck check;
+  const bool retains = BILLOW_TRY(db.scalar("SELECT value FROM meta WHERE key = 'format'")) >= 10;
   while (true) {
     const Seq before = check.last();
-    auto q = BILLOW_TRY(db.query(records_after));
+    auto q = BILLOW_TRY(db.query(retains ? records_after : records_after_before_format_10));
     q.bind_all(static_cast<std::int64_t>(before), static_cast<std::int64_t>(read_chunk_records));
     while (BILLOW_TRY(q.step())) {
       const std::string digest = sha256_hex(q.text(4));
       const LinkedFacts facts{q.number(0), q.number(1), {q.integer(2)}, q.text(3), digest};
-      BILLOW_TRY_VOID(check.take(facts, q.text(5)));
+      BILLOW_TRY_VOID(check.take(facts, q.text(5), text_or_none(q, 6)));
     }
     if (check.last() == before)
       return check;
@@ -62,6 +79,7 @@ QueuedJournal::QueuedJournal(Beginning b)
       last_appended_(b.last.seq),
       last_link_(std::move(b.last.link)),
       durable_(b.last.seq),
+      first_(b.last.first),
       hooks_(std::make_shared<const JournalHooks>(std::move(b.hooks))) {}
 
 void QueuedJournal::start_writer() {
@@ -229,7 +247,8 @@ Result<Seq> QueuedJournal::read(Seq after, std::size_t limit, const Visit& visit
                          {q.integer(2)},
                          std::string(q.text(3)),
                          std::string(q.text(4)),
-                         std::string(q.text(5))});
+                         std::string(q.text(5)),
+                         text_or_none(q, 6)});
       }
     }
     for (const Record& record : chunk) {
@@ -263,6 +282,77 @@ Status QueuedJournal::check_beginning(const std::optional<Snapshot>& snapshot) c
       Code::internal,
       fmt::format("the journal begins at {} and no usable snapshot reaches that far", first),
       "restore the store from a backup");
+}
+
+Result<Seq> QueuedJournal::replay_begins() {
+  std::vector<Seq> intact;
+  for (const Seq seq : BILLOW_TRY(kept_snapshots())) {
+    const bool known = std::find(intact_.begin(), intact_.end(), seq) != intact_.end();
+    if (seq <= durable_seq() && (known || BILLOW_TRY(is_intact(seq))))
+      intact.push_back(seq);
+  }
+  intact_ = std::move(intact);
+  return intact_.size() < 2 ? 0 : intact_[1] + 1;
+}
+
+bool QueuedJournal::rest(std::chrono::nanoseconds time) {
+  std::unique_lock lock(mutex_);
+  return !moved_.wait_for(lock, time, [&] { return stopping_; });
+}
+
+// Each step holds the database's lock for some milliseconds and rests as long, so that commits in
+// between need not queue up.
+Status QueuedJournal::remove_before(sql::Db& db, Seq before, std::uint64_t records_max) {
+  Seq first = BILLOW_TRY(prune::first_record(db));
+  // The last record stays: it defines the next number.
+  const Seq end = std::min({before, durable_seq(), first + records_max});
+  while (first < end) {
+    BILLOW_TRY_VOID(before_prune_step(db));
+    const auto began = std::chrono::steady_clock::now();
+    const Seq to = std::min(end, first + prune_step_records);
+    BILLOW_TRY_VOID(prune::remove_range(db, first, to));
+    first = to;
+    first_ = to;
+    const auto took = std::chrono::steady_clock::now() - began;
+    if (!rest(std::max<std::chrono::nanoseconds>(took, prune_rest_min)))
+      return {};
+  }
+  return {};
+}
+
+Status QueuedJournal::prune(Seq before) {
+  std::lock_guard one_at_a_time(prune_mutex_);
+  const Seq needed = BILLOW_TRY(replay_begins());
+  if (before > std::max<Seq>(needed, 1)) {
+    return fail(
+        Code::conflict,
+        fmt::format("records from {} on are still needed: the older of two snapshots is at {}",
+                    std::max<Seq>(needed, 1), needed == 0 ? 0 : needed - 1));
+  }
+  const auto db = BILLOW_TRY(open_pruner());
+  return remove_before(*db, before, before);
+}
+
+Status QueuedJournal::retain(const Retention& retention, WallTime now) {
+  std::lock_guard one_at_a_time(prune_mutex_);
+  if (health() != StoreHealth::ok)
+    return {};  // a full disk has more urgent work
+  const auto db = BILLOW_TRY(open_pruner());
+  Seq before = 0;
+  if (retention.events)
+    before = BILLOW_TRY(prune::first_since(*db, now - *retention.events));
+  if (retention.events_max && durable_seq() > *retention.events_max)
+    before = std::max(before, durable_seq() + 1 - *retention.events_max);
+  // Snapshots are read to check them, so only if there is something to remove.
+  if (before > BILLOW_TRY(prune::first_record(*db)))
+    BILLOW_TRY_VOID(
+        remove_before(*db, std::min(before, BILLOW_TRY(replay_begins())), retain_records_max));
+  if (!retention.audit)
+    return {};
+  while (BILLOW_TRY(prune::remove_audit_before(*db, now - *retention.audit)))
+    if (!rest(prune_rest_min))
+      return {};
+  return {};
 }
 
 }  // namespace billow

@@ -20,6 +20,7 @@ namespace billow {
 struct JournalEnd {
   Seq seq = 0;
   std::string link;
+  Seq first = 1;  // of the complete records
 };
 Result<JournalEnd> journal_end(sql::Db& db);
 // Follows the chain of all records; an error names the first one that was changed or is missing.
@@ -38,6 +39,9 @@ class QueuedJournal : public Journal {
   }
   Status flush(Duration patience) override;
   Result<Seq> read(Seq after, std::size_t limit, const Visit& visit) const override;
+  Status prune(Seq before) override;
+  Status retain(const Retention& retention, WallTime now) override;
+  std::uint64_t records() const override { return durable_seq() + 1 - first_.load(); }
 
  protected:
   struct Beginning {
@@ -58,6 +62,13 @@ class QueuedJournal : public Journal {
   virtual void quiet_moment() = 0;
   virtual void after_commit() {}
 
+  // For retention, one call at a time: a connection to remove records with; what is due before each
+  // step (an error ends it); the seqs of the snapshots, newest first; and whether one is undamaged.
+  virtual Result<std::unique_ptr<sql::Db>> open_pruner() = 0;
+  virtual Status before_prune_step(sql::Db& db) = 0;
+  virtual Result<std::vector<Seq>> kept_snapshots() = 0;
+  virtual Result<bool> is_intact(Seq snapshot) = 0;
+
   bool pause(std::chrono::milliseconds time);  // for the writer: false when stopping
   void become(StoreHealth health, Error why);
   // Waits until `seq` is durable, for data that must not be ahead of the journal.
@@ -69,6 +80,9 @@ class QueuedJournal : public Journal {
  private:
   void write_loop();
   std::vector<Batch> take_group();  // waits for work; empty: stopping
+  Result<Seq> replay_begins();      // the first record that the older snapshot needs; 0: all
+  Status remove_before(sql::Db& db, Seq before, std::uint64_t records_max);
+  bool rest(std::chrono::nanoseconds time);  // between two steps: false when stopping
 
   const Epoch epoch_;
   ReadPool* const readers_;
@@ -76,6 +90,7 @@ class QueuedJournal : public Journal {
   Seq last_appended_;
   std::string last_link_;
   std::atomic<Seq> durable_;
+  std::atomic<Seq> first_;
   std::atomic<StoreHealth> health_{StoreHealth::ok};
   std::atomic<std::size_t> queued_bytes_{0};
 
@@ -89,6 +104,8 @@ class QueuedJournal : public Journal {
   Error why_;  // of the current health
   std::shared_ptr<const JournalHooks> hooks_;
   std::mutex health_mutex_;  // one change of health at a time
+  std::mutex prune_mutex_;
+  std::vector<Seq> intact_;  // snapshots that were checked, newest first; under prune_mutex_
   std::thread writer_;
 };
 

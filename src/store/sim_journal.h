@@ -62,6 +62,8 @@ class SimJournal final : public Journal {
                        std::string_view bytes) override;  // refuses where the real one waits
   Result<std::optional<Snapshot>> load_snapshot() const override;
   Status prune(Seq before) override;
+  Status retain(const Retention&, WallTime) override { return {}; }  // simulations call prune
+  std::uint64_t records() const override { return disk_.records.size(); }
 
  private:
   void put(const Batch& batch);  // on the disk

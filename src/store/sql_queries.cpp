@@ -125,7 +125,11 @@ Result<std::string> SqlQueries::stored_variables(std::string_view digest) const 
       db->query("SELECT payload FROM events WHERE kind = 'environment_stored' AND "
                 "json_extract(payload, '$.event.digest') = ? ORDER BY seq DESC LIMIT 1"));
   q.bind(digest);
-  return BILLOW_TRY(q.step()) ? std::string(q.text(0)) : std::string();
+  if (BILLOW_TRY(q.step()))
+    return std::string(q.text(0));
+  auto kept = BILLOW_TRY(db->query("SELECT payload FROM kept_variables WHERE digest = ?"));
+  kept.bind(digest);
+  return BILLOW_TRY(kept.step()) ? std::string(kept.text(0)) : std::string();
 }
 
 Result<std::vector<TaskRow>> SqlQueries::tasks_of(JobId job) const {

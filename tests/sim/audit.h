@@ -39,11 +39,14 @@ class Audit {
   void finish(const control::State& state);  // after the quiet part
 
   // Includes tasks given up on unreachable nodes, which end when the node returns.
-  bool all_ended() const {
-    return open_ == 0 && std::none_of(given_up_.begin(), given_up_.end(), [&](TaskId id) {
-             const TaskStory& task = tasks_.at(id);
-             return task.given_up && task.process && task.process->alive;
-           });
+  bool all_ended() {
+    if (open_ != 0)
+      return false;
+    std::erase_if(given_up_, [&](TaskId id) {
+      const TaskStory& task = tasks_.at(id);
+      return !task.given_up || !task.process || !task.process->alive;
+    });
+    return given_up_.empty();
   }
   NanoUsd machine_bills() const { return machine_bills_; }
   std::optional<JobState> end_of(JobId job) const;
@@ -110,7 +113,7 @@ class Audit {
   std::map<JobId, JobStory> jobs_;
   std::map<JobId, ArrayStory> arrays_;
   std::map<TaskId, TaskStory> tasks_;
-  std::set<TaskId> given_up_;    // tasks that ever were
+  std::set<TaskId> given_up_;    // tasks whose processes may still live
   NanoUsd machine_bills_;        // of machines that have ended
   std::set<TaskId> restarting_;  // members of groups that somebody asked to restart
   std::map<NodeId, std::string> node_names_;
@@ -153,6 +156,7 @@ class Clients {
   Command set_secret(const std::string& name);
   bool wants_stop(JobId job) const;
   JobId some_job() const;
+  void forget_ended();
 
   World& world_;
   std::vector<Wish> wishes_;

@@ -5,6 +5,7 @@ namespace billow::sim {
 
 namespace {
 constexpr const char* secret_names[] = {"TOKEN", "KEY"};
+constexpr std::size_t chosen_among = 16;
 }  // namespace
 
 Clients::Clients(World& world) : world_(world) {
@@ -20,8 +21,18 @@ void Clients::wish(std::size_t jobs) {
 // One of those that people still think of.
 JobId Clients::some_job() const {
   const std::size_t among =
-      world_.is_long() ? std::min<std::size_t>(known_.size(), 16) : known_.size();
+      world_.is_long() ? std::min(known_.size(), chosen_among) : known_.size();
   return known_[known_.size() - among + world_.rng.below(among)];
+}
+
+// Of long runs, which choose among the newest jobs only.
+void Clients::forget_ended() {
+  if (known_.size() <= chosen_among)
+    return;
+  const auto newest = known_.end() - static_cast<std::ptrdiff_t>(chosen_among);
+  known_.erase(std::remove_if(known_.begin(), newest,
+                              [&](JobId job) { return world_.audit->end_of(job).has_value(); }),
+               newest);
 }
 
 // The argv is read by SimNode::start_task.
@@ -211,6 +222,8 @@ void Clients::every_second() {
   if (watched_epoch_ != head->journal.epoch()) {
     watched_epoch_ = head->journal.epoch();
     watches_.clear();
+    if (world_.is_long())
+      forget_ended();
     for (JobId job : known_)
       if (!world_.audit->end_of(job))
         watch(job);

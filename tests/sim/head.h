@@ -53,6 +53,7 @@ class SimHead {
   // The journal alone makes the state that lives here: from its newest snapshot on and, if `whole`,
   // from its beginning.
   void check_replay(bool whole);
+  void check_state();
 
   World& world;
   bool alive = true;
@@ -75,6 +76,7 @@ class SimHead {
 
   bool pumping_ = false;
   Seq checked_ = 0;
+  int unchecked_ = 0;  // changes since the state was checked
   std::shared_ptr<bool> here_ = std::make_shared<bool>(true);
 };
 

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <random>
 
 #include "base/log.h"
 #include "base/text.h"
@@ -34,6 +35,7 @@ struct Arguments {
   std::uint64_t stories = 0;  // of pools, instead of runs
   std::uint64_t jobs = 0;     // through one head, instead of runs
   bool one = false;
+  bool from_given = false;
 };
 
 // Random stories of a pool and its provider's meter.
@@ -97,9 +99,10 @@ billow::Result<Arguments> parse(int argc, char** argv) {
       out.minutes = *value;
     else if (name == "--hours")
       out.hours = *value;
-    else if (name == "--from")
+    else if (name == "--from") {
       out.first = static_cast<std::uint64_t>(*value);
-    else if (name == "--stories")
+      out.from_given = true;
+    } else if (name == "--stories")
       out.stories = static_cast<std::uint64_t>(*value);
     else if (name == "--jobs")
       out.jobs = static_cast<std::uint64_t>(*value);
@@ -120,7 +123,7 @@ billow::Result<Arguments> parse(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const auto arguments = parse(argc, argv);
+  auto arguments = parse(argc, argv);
   if (!arguments) {
     std::fprintf(
         stderr,
@@ -141,6 +144,12 @@ int main(int argc, char** argv) {
     return tell_stories(*arguments);
   if (arguments->jobs > 0)
     return soak_jobs(arguments->jobs);
+  if (arguments->hours > 0 && !arguments->one && !arguments->from_given) {
+    // Other weeks in every run, with secrets.
+    arguments->first = billow::sim::first_seed_with_secrets + std::random_device()();
+    std::printf("fresh seeds from %llu\n", static_cast<unsigned long long>(arguments->first));
+    std::fflush(stdout);
+  }
   using Steady = std::chrono::steady_clock;
   const auto began = Steady::now();
   auto told = began;

@@ -205,6 +205,8 @@ void World::trouble() {
     clients->stop_infeasible();
     ended = run_until(now_ns + minutes(1).ns, done);
   }
+  if (is_long() && head())
+    head()->check_state();
   if (!is_long() || ended)
     return;
   if (head())
@@ -212,9 +214,13 @@ void World::trouble() {
   broken("the nodes or the pool do not recover");
 }
 
-Outcome simulate(std::uint64_t seed, Mutation mutation, bool verbose, Duration lasts) {
+namespace {
+
+Outcome simulate_once(
+    std::uint64_t seed, Mutation mutation, bool thorough, bool verbose, Duration lasts) {
   Outcome outcome;
   World world(seed, mutation, lasts);
+  world.thorough = thorough;
   try {
     world.run();
   } catch (const Failure& failure) {
@@ -236,6 +242,18 @@ Outcome simulate(std::uint64_t seed, Mutation mutation, bool verbose, Duration l
   outcome.counts = world.counts;
   outcome.virtual_s = static_cast<double>(world.now_ns) / 1e9;
   return outcome;
+}
+
+}  // namespace
+
+Outcome simulate(std::uint64_t seed, Mutation mutation, bool verbose, Duration lasts) {
+  const bool thorough = verbose || lasts.ns == 0;
+  Outcome outcome = simulate_once(seed, mutation, thorough, verbose, lasts);
+  if (!outcome.failure || thorough)
+    return outcome;
+  // The same run again, with every check and every line.
+  Outcome again = simulate_once(seed, mutation, true, false, lasts);
+  return again.failure ? again : outcome;
 }
 
 }  // namespace billow::sim

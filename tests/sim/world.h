@@ -103,6 +103,9 @@ class World {
   bool with_secrets() const { return seed_ >= first_seed_with_secrets; }
   std::int64_t steps() const { return steps_; }
   bool is_long() const { return lasts_.ns > 0; }
+  // The state is checked after every change and what happens is written down. Else the state is
+  // checked after some changes and when a part ends: what breaks is told again thoroughly.
+  bool thorough = true;
   Counts counts;
   const std::deque<std::string>& recent() const { return recent_; }
 
@@ -132,7 +135,8 @@ class World {
   void start_head();
   template <class... T>
   void trace(fmt::format_string<T...> text, T&&... values) {
-    note(fmt::format(text, std::forward<T>(values)...));
+    if (thorough)
+      note(fmt::format(text, std::forward<T>(values)...));
   }
 
  private:

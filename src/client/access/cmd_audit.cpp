@@ -78,12 +78,15 @@ Status take(ChainCheck& check, const Json& record) {
   if (!chain.is_object())
     return fail(Code::invalid, "a record without its place in the chain",
                 "give a file from `billow audit export`");
+  const std::optional<std::string> before =
+      chain["link_before"].is_string() ? std::optional<std::string>(chain["link_before"].str_or(""))
+                                       : std::nullopt;
   return check.take({.seq = record["seq"].uint_or(0),
                      .epoch = chain["epoch"].uint_or(0),
                      .at = {chain["at_ns"].int_or(0)},
                      .kind = record["kind"].str_or(""),
                      .payload_sha256 = chain["payload_sha256"].str_or("")},
-                    chain["link"].str_or(""));
+                    chain["link"].str_or(""), before);
 }
 
 int verdict(const Parsed& parsed, const ChainCheck& check, const Status& done) {
@@ -92,6 +95,7 @@ int verdict(const Parsed& parsed, const ChainCheck& check, const Status& done) {
                              {"problem", done ? "" : done.error().message},
                              {"records", check.linked() + check.without_link()},
                              {"without_link", check.without_link()},
+                             {"removed", check.removed()},
                              {"last", check.last()},
                              {"link", check.link()}}));
     return done ? 0 : 1;
@@ -101,6 +105,9 @@ int verdict(const Parsed& parsed, const ChainCheck& check, const Status& done) {
   if (check.without_link() > 0)
     print(fmt::format("{} records are from before there was a chain and cannot be checked\n",
                       check.without_link()));
+  if (check.removed() > 0)
+    print(fmt::format("{} routine records were removed by the journal's retention\n",
+                      check.removed()));
   if (!parsed.operands.empty())
     print(
         "the file's hashes fit together; whether its texts are those that were hashed is known to "
@@ -143,6 +150,11 @@ int audit_verify(const Parsed& parsed) {
       return report(client.error());
     done = each_record(*client, 0, visit);
   }
+  if (done && anchor && !met && anchor->seq < check.last())
+    done = fail(
+        Code::conflict,
+        fmt::format("record {} of the anchor was removed by the journal's retention", anchor->seq),
+        "check against the export that still has it, and save a new anchor");
   if (done && anchor && !met)
     done = fail(Code::conflict,
                 fmt::format("record {} of the anchor is not there: the journal ends at {}",

@@ -11,7 +11,14 @@ std::string link_of(std::string_view previous_link, const LinkedFacts& facts) {
                                 facts.at.ns, facts.kind, facts.payload_sha256));
 }
 
-Status ChainCheck::take(const LinkedFacts& facts, std::string_view link) {
+Status ChainCheck::take(const LinkedFacts& facts,
+                        std::string_view link,
+                        const std::optional<std::string>& link_before) {
+  if (link_before && facts.seq > last_ + 1) {
+    removed_ += facts.seq - last_ - 1;
+    last_ = facts.seq - 1;
+    link_ = *link_before;
+  }
   if (facts.seq != last_ + 1) {
     return fail(
         Code::conflict,

@@ -4,6 +4,7 @@
 // noted elsewhere (an export, a mail) shows that too.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -24,22 +25,25 @@ struct LinkedFacts {
 };
 std::string link_of(std::string_view previous_link, const LinkedFacts& facts);
 
-// Follows a chain from record 1 on, ascending: what comes before the first record that is left can
-// have been anything. Records from before there were links
-// have none; once there is one, all that follow must have one.
+// Follows a chain from record 1 on, ascending. Records from before there were links have none; once
+// there is one, all that follow must have one. Where retention removed records, the next one that
+// is left comes with the link of the one before it, and the chain continues from there.
 class ChainCheck {
  public:
-  Status take(const LinkedFacts& facts, std::string_view link);
+  Status take(const LinkedFacts& facts,
+              std::string_view link,
+              const std::optional<std::string>& link_before = std::nullopt);
 
   Seq last() const { return last_; }
   const std::string& link() const { return link_; }
   std::uint64_t linked() const { return linked_; }
   std::uint64_t without_link() const { return without_link_; }
+  std::uint64_t removed() const { return removed_; }  // by retention
 
  private:
   Seq last_ = 0;
   std::string link_;
-  std::uint64_t linked_ = 0, without_link_ = 0;
+  std::uint64_t linked_ = 0, without_link_ = 0, removed_ = 0;
 };
 
 }  // namespace billow

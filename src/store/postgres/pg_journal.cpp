@@ -9,7 +9,24 @@ namespace billow {
 namespace {
 
 constexpr auto server_away_pause = std::chrono::milliseconds(200);
-constexpr std::int64_t prune_chunk_records = 10'000;
+
+// The bytes of a snapshot, if they match their checksum.
+Result<std::optional<std::string>> load_intact(sql::Db& db, Seq snapshot) {
+  const auto seq = static_cast<std::int64_t>(snapshot);
+  std::string bytes;
+  for (std::int64_t part = 0;; ++part) {
+    auto q = BILLOW_TRY(db.query("SELECT bytes FROM snapshot_parts WHERE seq = ? AND part = ?"));
+    q.bind_all(seq, part);
+    if (!BILLOW_TRY(q.step()))
+      break;
+    bytes += pg::bytes_of_hex(q.text(0));
+  }
+  auto q = BILLOW_TRY(db.query("SELECT sha256 FROM snapshots WHERE seq = ?"));
+  q.bind(seq);
+  if (!BILLOW_TRY(q.step()) || sha256_hex(bytes) != q.text(0))
+    return std::optional<std::string>();
+  return std::optional(std::move(bytes));
+}
 
 }  // namespace
 
@@ -119,26 +136,17 @@ Result<std::optional<Snapshot>> PgJournal::load_snapshot() const {
   std::optional<Snapshot> found;
   {
     auto db = BILLOW_TRY(readers().take());
-    std::vector<std::pair<std::int64_t, std::string>> kept;
+    std::vector<Seq> kept;
     {
-      auto q = BILLOW_TRY(
-          db->query("SELECT seq, sha256 FROM snapshots WHERE seq <= ? ORDER BY seq DESC"));
+      auto q = BILLOW_TRY(db->query("SELECT seq FROM snapshots WHERE seq <= ? ORDER BY seq DESC"));
       q.bind(static_cast<std::int64_t>(durable_seq()));
       while (BILLOW_TRY(q.step()))
-        kept.emplace_back(q.integer(0), q.text(1));
+        kept.push_back(q.number(0));
     }
-    for (const auto& [seq, sha256] : kept) {
-      std::string bytes;
-      for (std::int64_t part = 0;; ++part) {
-        auto q =
-            BILLOW_TRY(db->query("SELECT bytes FROM snapshot_parts WHERE seq = ? AND part = ?"));
-        q.bind_all(seq, part);
-        if (!BILLOW_TRY(q.step()))
-          break;
-        bytes += pg::bytes_of_hex(q.text(0));
-      }
-      if (sha256_hex(bytes) == sha256) {
-        found = Snapshot{static_cast<Seq>(seq), std::move(bytes)};
+    for (const Seq seq : kept) {
+      auto bytes = BILLOW_TRY(load_intact(*db, seq));
+      if (bytes) {
+        found = Snapshot{seq, std::move(*bytes)};
         break;
       }
       log_warn("snapshot {} is not usable: an older one and more of the journal take its place",
@@ -149,26 +157,31 @@ Result<std::optional<Snapshot>> PgJournal::load_snapshot() const {
   return found;
 }
 
-Status PgJournal::prune(Seq before) {
-  std::lock_guard one_at_a_time(prune_mutex_);
-  auto db = BILLOW_TRY(pg::Db::connect(parts_.db->url()));
-  const auto older = static_cast<Seq>(
-      BILLOW_TRY(db->scalar("SELECT seq FROM snapshots ORDER BY seq DESC OFFSET 1 LIMIT 1")));
-  if (before > older + 1) {
-    return fail(
-        Code::conflict,
-        fmt::format("records from {} on are still needed: the older of two snapshots is at {}",
-                    older + 1, older));
-  }
-  // The last record stays: it defines the next number.
-  const auto end = static_cast<std::int64_t>(std::min(before, durable_seq()));
-  while (true) {
-    const auto first = BILLOW_TRY(db->scalar("SELECT min(seq) FROM events"));
-    if (first == 0 || first >= end)
-      return {};
-    BILLOW_TRY_VOID(
-        db->run("DELETE FROM events WHERE seq < ?", std::min(end, first + prune_chunk_records)));
-  }
+Result<std::unique_ptr<sql::Db>> PgJournal::open_pruner() {
+  return BILLOW_TRY(pg::Db::connect(parts_.db->url()));
+}
+
+// Not locked: a head that has just been replaced removes at most one step more, and only what no
+// head needs.
+Status PgJournal::before_prune_step(sql::Db& db) {
+  const auto epoch = static_cast<Epoch>(BILLOW_TRY(db.scalar("SELECT epoch FROM leader")));
+  if (epoch != parts_.epoch)
+    return fail(Code::conflict, "another head has taken over");
+  return {};
+}
+
+Result<std::vector<Seq>> PgJournal::kept_snapshots() {
+  auto db = BILLOW_TRY(readers().take());
+  auto q = BILLOW_TRY(db->query("SELECT seq FROM snapshots ORDER BY seq DESC"));
+  std::vector<Seq> kept;
+  while (BILLOW_TRY(q.step()))
+    kept.push_back(q.number(0));
+  return kept;
+}
+
+Result<bool> PgJournal::is_intact(Seq snapshot) {
+  auto db = BILLOW_TRY(readers().take());
+  return BILLOW_TRY(load_intact(*db, snapshot)).has_value();
 }
 
 }  // namespace billow

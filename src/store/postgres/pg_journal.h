@@ -7,8 +7,6 @@
 // leader's row shows whether it happened.
 #pragma once
 
-#include <mutex>
-
 #include "store/postgres/pg_db.h"
 #include "store/queued_journal.h"
 #include "store/row_writer.h"
@@ -29,12 +27,15 @@ class PgJournal final : public QueuedJournal {
 
   Status save_snapshot(Seq seq, std::string_view bytes) override;
   Result<std::optional<Snapshot>> load_snapshot() const override;
-  Status prune(Seq before) override;
 
  private:
   explicit PgJournal(Parts parts);
   bool commit_group(const std::vector<Batch>& group) override;
   void quiet_moment() override;
+  Result<std::unique_ptr<sql::Db>> open_pruner() override;
+  Status before_prune_step(sql::Db& db) override;
+  Result<std::vector<Seq>> kept_snapshots() override;
+  Result<bool> is_intact(Seq snapshot) override;
   bool persist(const std::function<Status()>& transaction);  // until it succeeds; false: fatal, or
                                                              // stopping while the server is away
   Status write_transaction(const std::vector<Batch>& group);
@@ -42,7 +43,6 @@ class PgJournal final : public QueuedJournal {
   Parts parts_;
   RowWriter rows_;
   std::int64_t commits_ = 0;  // of this epoch
-  std::mutex prune_mutex_;
 };
 
 }  // namespace billow

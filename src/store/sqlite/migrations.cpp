@@ -118,6 +118,13 @@ constexpr Migration steps[] = {
       CREATE INDEX leases_to ON leases (to_at, id);
     )sql",
      fill_words},
+    {10, "what outlives the journal's old records", R"sql(
+      CREATE TABLE kept_events (seq INTEGER PRIMARY KEY, epoch INTEGER NOT NULL,
+        at INTEGER NOT NULL, kind TEXT NOT NULL, payload TEXT NOT NULL, link TEXT NOT NULL,
+        link_before TEXT NOT NULL);
+      CREATE TABLE kept_variables (digest TEXT PRIMARY KEY, payload TEXT NOT NULL) WITHOUT ROWID;
+      CREATE TABLE pruned (seq INTEGER PRIMARY KEY, link TEXT NOT NULL);
+    )sql"},
 };
 
 Status apply_step(sqlite::Db& db, const Migration& step) {

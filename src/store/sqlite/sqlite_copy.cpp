@@ -33,14 +33,31 @@ Status copy_files(const std::string& from, const std::string& to) {
   return {};
 }
 
+constexpr int copies_max = 5;
+
+// Whether the journal of a copied database has this record, or begins before it.
+Result<bool> begins_by(const std::string& dir, Seq record) {
+  const auto db = BILLOW_TRY(sqlite::Db::open(dir + "/billow.db", sqlite::Mode::read_only, 4096));
+  return static_cast<Seq>(BILLOW_TRY(db->scalar("SELECT min(seq) FROM events", 1))) <= record;
+}
+
 Result<CopyReport> copy_into(const std::string& from, const std::string& to) {
   const auto db = BILLOW_TRY(sqlite::Db::open(from + "/billow.db", sqlite::Mode::read_only, 4096));
-  const auto last = static_cast<Seq>(BILLOW_TRY(db->scalar("SELECT max(seq) FROM events")));
-  // The snapshot first: the database copied after it is at least as recent.
-  const auto snapshot = BILLOW_TRY(Snapshots(from).load(last));
-  if (snapshot)
-    BILLOW_TRY_VOID(Snapshots(to).save(snapshot->seq, snapshot->bytes));
-  BILLOW_TRY_VOID(db->copy_to(to + "/billow.db"));
+  // The snapshot first: the database copied after it is at least as recent. If so much happened
+  // meanwhile that retention removed records after that snapshot, both are copied again.
+  for (int attempt = 0;; ++attempt) {
+    const auto last = static_cast<Seq>(BILLOW_TRY(db->scalar("SELECT max(seq) FROM events")));
+    const auto snapshot = BILLOW_TRY(Snapshots(from).load(last));
+    if (snapshot)
+      BILLOW_TRY_VOID(Snapshots(to).save(snapshot->seq, snapshot->bytes));
+    BILLOW_TRY_VOID(db->copy_to(to + "/billow.db"));
+    if (BILLOW_TRY(begins_by(to, (snapshot ? snapshot->seq : 0) + 1)))
+      break;
+    if (attempt == copies_max)
+      return fail(Code::unavailable, "the journal moved on faster than it could be copied",
+                  "try again when the head has less to do");
+    ::unlink((to + "/billow.db").c_str());
+  }
   ::chmod((to + "/billow.db").c_str(), 0600);
   BILLOW_TRY_VOID(copy_files(from, to));
   auto copied = BILLOW_TRY(sqlite::Db::open(to + "/billow.db", sqlite::Mode::read_only, 4096));

@@ -17,7 +17,13 @@ namespace billow::sqlite {
 
 using Query = sql::Query;
 
-enum class Mode { read_write, read_only };
+enum class Mode {
+  read_write,
+  read_only,
+  // For a second writer in a process that has the database open. Does not create it, because that
+  // opens and closes the file, which would drop the locks of the first.
+  write_too,
+};
 
 class Db final : public sql::Db {
  public:

@@ -13,7 +13,7 @@ constexpr std::int64_t checkpoint_pages_when_idle = 1'000;
 constexpr std::int64_t checkpoint_pages_always = 8'000;
 constexpr auto idle_after = std::chrono::milliseconds(250);
 constexpr auto full_disk_retry = std::chrono::milliseconds(100);
-constexpr std::size_t prune_chunk_records = 1'000;
+constexpr int pruner_cache_kib = 1 << 10;
 
 }  // namespace
 
@@ -103,25 +103,26 @@ Result<std::optional<Snapshot>> SqliteJournal::load_snapshot() const {
   return snapshot;
 }
 
-Status SqliteJournal::prune(Seq before) {
-  std::lock_guard one_at_a_time(prune_mutex_);
-  const auto kept = parts_.snapshots.list();
-  const Seq older = kept.size() < 2 ? 0 : kept[1];
-  if (before > older + 1) {
-    return fail(
-        Code::conflict,
-        fmt::format("records from {} on are still needed: the older of two snapshots is at {}",
-                    older + 1, older));
-  }
-  before = std::min(before, durable_seq());  // the last record stays: it defines the next number
-  auto db = BILLOW_TRY(sqlite::Db::open(parts_.db->path(), sqlite::Mode::read_write, 256));
-  while (true) {  // in small steps, with commits in between
-    const auto first = BILLOW_TRY(db->scalar("SELECT min(seq) FROM events", 0));
-    if (first == 0 || static_cast<Seq>(first) >= before)
-      return {};
-    const Seq end = std::min<Seq>(before, static_cast<Seq>(first) + prune_chunk_records);
-    BILLOW_TRY_VOID(db->run("DELETE FROM events WHERE seq < ?", static_cast<std::int64_t>(end)));
-  }
+// A removal that a power cut undoes is repeated, so it is not synced.
+Result<std::unique_ptr<sql::Db>> SqliteJournal::open_pruner() {
+  auto db =
+      BILLOW_TRY(sqlite::Db::open(parts_.db->path(), sqlite::Mode::write_too, pruner_cache_kib));
+  BILLOW_TRY_VOID(db->exec("PRAGMA synchronous=NORMAL"));
+  return std::unique_ptr<sql::Db>(std::move(db));
+}
+
+// The writer sees how long the WAL is only when it commits, so an idle head would let it grow.
+Status SqliteJournal::before_prune_step(sql::Db& db) {
+  auto& own = static_cast<sqlite::Db&>(db);
+  return own.wal_pages() < checkpoint_pages_when_idle ? Status() : own.checkpoint();
+}
+
+Result<std::vector<Seq>> SqliteJournal::kept_snapshots() {
+  return parts_.snapshots.list();
+}
+
+Result<bool> SqliteJournal::is_intact(Seq snapshot) {
+  return parts_.snapshots.intact(snapshot);
 }
 
 }  // namespace billow

@@ -7,8 +7,6 @@
 //   fatal     after any other failure, or a higher epoch in the database: nothing is committed
 #pragma once
 
-#include <mutex>
-
 #include "store/data_dir.h"
 #include "store/queued_journal.h"
 #include "store/row_writer.h"
@@ -32,19 +30,21 @@ class SqliteJournal final : public QueuedJournal {
 
   Status save_snapshot(Seq seq, std::string_view bytes) override;
   Result<std::optional<Snapshot>> load_snapshot() const override;
-  Status prune(Seq before) override;
 
  private:
   bool commit_group(
       const std::vector<Batch>& group) override;  // false: fatal, or stopping with a full disk
   void quiet_moment() override;
   void after_commit() override;
+  Result<std::unique_ptr<sql::Db>> open_pruner() override;
+  Status before_prune_step(sql::Db& db) override;
+  Result<std::vector<Seq>> kept_snapshots() override;
+  Result<bool> is_intact(Seq snapshot) override;
   Status write_transaction(const std::vector<Batch>& group);
   bool wait_for_space();  // false: stopping
 
   Parts parts_;
   RowWriter rows_;
-  std::mutex prune_mutex_;
 };
 
 }  // namespace billow

@@ -178,7 +178,7 @@ TEST(Prune, ForgetsOnlyWhatTwoSnapshotsCover) {
   TempDir dir;
   auto store = open_store(dir.path());
   Journal& journal = store->journal();
-  journal.append(batch_of(2500));
+  journal.append(batch_of(2500, "{}", "task_ended"));
   ASSERT_TRUE(journal.save_snapshot(2400, "a"));
   EXPECT_EQ(journal.prune(100).error().code, Code::conflict) << "one snapshot alone may be damaged";
   ASSERT_TRUE(journal.save_snapshot(2500, "b"));

@@ -34,10 +34,12 @@ inline Record record(std::string payload, std::string kind = "test") {
   return {0, 0, {1}, std::move(kind), std::move(payload)};
 }
 
-inline Batch batch_of(std::size_t records, std::string_view payload = "{}") {
+inline Batch batch_of(std::size_t records,
+                      std::string_view payload = "{}",
+                      std::string kind = "test") {
   Batch batch;
   for (std::size_t i = 0; i < records; ++i)
-    batch.records.push_back(record(std::string(payload)));
+    batch.records.push_back(record(std::string(payload), kind));
   return batch;
 }
 
