@@ -1,13 +1,16 @@
 // Files of a client on the head's machine: both ends of the socket.
 #include "client/request/file_door.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 
+#include <cstddef>
 #include <cstring>
+#include <filesystem>
 
 #include "base/file.h"
 #include "base/platform.h"
@@ -130,6 +133,50 @@ TEST_F(Door, WithoutAValidTicketNothingIsTaken) {
   files = {file("b", "other content")};
   EXPECT_FALSE(*twice.bring(files));
   EXPECT_FALSE(store_->has(sha256("other content")));
+}
+
+std::size_t open_files() {
+  std::size_t n = 0;
+  for ([[maybe_unused]] const auto& one : std::filesystem::directory_iterator("/proc/self/fd"))
+    ++n;
+  return n;
+}
+
+TEST_F(Door, DescriptorsBeyondTheFirstAreNotKept) {
+  const std::string path = file("large", std::string(1000, 'x')).path;
+  const Fd sent(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const files::DoorTicket ticket = door_->grant("user:1", {});
+  const Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path + 1, ticket.socket.data(), ticket.socket.size());
+  ASSERT_EQ(
+      ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address),
+                static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + ticket.socket.size())),
+      0);
+  ASSERT_EQ(::send(socket.get(), ticket.ticket.data(), ticket.ticket.size(), 0), 32);
+  const auto before = open_files();
+  for (int i = 0; i < 20; ++i) {
+    files::DoorRequest request{files::DoorRequest::piece, 1000, 0};
+    iovec part{&request, sizeof request};
+    const int two[] = {sent.get(), sent.get()};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof two)] = {};
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    cmsghdr* with = CMSG_FIRSTHDR(&message);
+    with->cmsg_level = SOL_SOCKET;
+    with->cmsg_type = SCM_RIGHTS;
+    with->cmsg_len = CMSG_LEN(sizeof two);
+    std::memcpy(CMSG_DATA(with), two, sizeof two);
+    ASSERT_EQ(::sendmsg(socket.get(), &message, 0), static_cast<ssize_t>(sizeof request));
+    char answer[sizeof(files::DoorAnswer) + 32];
+    ASSERT_EQ(::recv(socket.get(), answer, sizeof answer, MSG_WAITALL),
+              static_cast<ssize_t>(sizeof answer));
+  }
+  EXPECT_LE(open_files(), before + 2);
 }
 
 }  // namespace
