@@ -95,8 +95,9 @@ bool FileService::find_at_head(const Sha256& digest,
                                const net::Endpoint& at,
                                const std::vector<Sha256>& pieces,
                                PieceSource& source) {
-  const std::string& host = at.address.host;
-  if (!at.address.is_unix() && host != "::1" && host != "localhost" && !host.starts_with("127."))
+  // The owner of its socket is the head's user.
+  struct stat socket {};
+  if (!at.address.is_unix() || ::stat(at.address.unix_path.c_str(), &socket) != 0)
     return false;
   const std::string root = files::root_id();
   if (root.empty())
@@ -108,7 +109,7 @@ bool FileService::find_at_head(const Sha256& digest,
                 files::encode_digests(pieces));
   auto places = answer ? files::decode_places(*answer)
                        : Result<std::vector<files::PieceFile>>(pass(answer.error()));
-  return places && source.use_places(pieces, std::move(*places));
+  return places && source.use_places(pieces, std::move(*places), socket.st_uid);
 }
 
 // As many pieces at once as fit into one answer; several requests at a time.

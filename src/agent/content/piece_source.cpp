@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,25 +14,6 @@ namespace billow::agent {
 namespace {
 
 constexpr unsigned copying_threads_max = 4;
-
-// Opens the pack if it is not the one that was used last, and makes sure that it holds the piece.
-template <class Opened>
-Status open_at(const files::PieceFile& place, const Sha256& digest, Opened& last) {
-  if (last.path != place.path || !last.fd) {
-    last.fd = Fd(::open(place.path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-    last.path = place.path;
-    if (!last.fd)
-      return fail_errno(place.path, errno);
-  }
-  char header[files::pack_header_bytes];
-  if (place.offset < sizeof header ||
-      ::pread(last.fd.get(), header, sizeof header,
-              static_cast<off_t>(place.offset - sizeof header)) !=
-          static_cast<ssize_t>(sizeof header) ||
-      std::memcmp(header, digest.data(), digest.size()) != 0)
-    return fail(Code::not_found, fmt::format("{} is not the pack it should be", place.path));
-  return {};
-}
 
 Status read_at(int fd, char* into, std::size_t size, std::uint64_t offset) {
   for (std::size_t done = 0; done < size;) {
@@ -79,14 +61,44 @@ Status copy_range(int from, std::uint64_t offset, const PieceSource::Target& to)
 
 }  // namespace
 
+Status PieceSource::open_at(const files::PieceFile& place,
+                            const Sha256& digest,
+                            Opened& last) const {
+  if (last.path != place.path || !last.fd) {
+    last.fd = Fd(::open(place.path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+    last.path = place.path;
+    struct stat info {};
+    if (!last.fd || ::fstat(last.fd.get(), &info) != 0)
+      return fail_errno(place.path, errno);
+    if (!S_ISREG(info.st_mode) || (knows(digest) && info.st_uid != owner_)) {
+      last.fd = Fd();
+      return fail(Code::forbidden, fmt::format("{} is not a file of the head's", place.path));
+    }
+  }
+  char header[files::pack_header_bytes];
+  if (place.offset < sizeof header ||
+      ::pread(last.fd.get(), header, sizeof header,
+              static_cast<off_t>(place.offset - sizeof header)) !=
+          static_cast<ssize_t>(sizeof header) ||
+      std::memcmp(header, digest.data(), digest.size()) != 0)
+    return fail(Code::not_found, fmt::format("{} is not the pack it should be", place.path));
+  return {};
+}
+
 bool PieceSource::use_places(const std::vector<Sha256>& digests,
-                             std::vector<files::PieceFile> places) {
-  if (places.size() != digests.size() || places.empty() || !open_at(places[0], digests[0], last_))
+                             std::vector<files::PieceFile> places,
+                             uid_t owner) {
+  if (places.size() != digests.size() || places.empty())
     return false;
+  owner_ = owner;
   at_head_.reserve(at_head_.size() + digests.size());
   for (std::size_t i = 0; i < digests.size(); ++i)
     at_head_.insert_or_assign(digests[i], std::move(places[i]));
-  return true;
+  if (open_at(at_head_.at(digests[0]), digests[0], last_))
+    return true;
+  for (const Sha256& digest : digests)
+    at_head_.erase(digest);
+  return false;
 }
 
 Result<files::PieceFile> PieceSource::find(const Sha256& digest) const {

@@ -25,8 +25,11 @@ class PieceSource {
   PieceSource(files::Store& store, Fetch fetch) : store_(store), fetch_(std::move(fetch)) {}
 
   bool knows(const Sha256& digest) const { return at_head_.contains(digest); }
-  // The head has said where they are. False: they cannot be read there.
-  bool use_places(const std::vector<Sha256>& digests, std::vector<files::PieceFile> places);
+  // The head has said where they are, in files of this user: a head must not make an agent read
+  // what the head itself cannot. False: they cannot be read there.
+  bool use_places(const std::vector<Sha256>& digests,
+                  std::vector<files::PieceFile> places,
+                  uid_t owner);
   Status append(const Sha256& digest, std::string& to);
 
   // One piece of a file that is being filled.
@@ -46,10 +49,13 @@ class PieceSource {
   };
   Status copy(const Target& target, Opened& last) const;
   Result<files::PieceFile> find(const Sha256& digest) const;
+  // Opens the pack if it is not the one that was used last, and makes sure that it holds the piece.
+  Status open_at(const files::PieceFile& place, const Sha256& digest, Opened& last) const;
 
   files::Store& store_;
   Fetch fetch_;
   std::unordered_map<Sha256, files::PieceFile, files::DigestHash> at_head_;
+  uid_t owner_ = 0;  // of the head's packs
   Opened last_;
 };
 
