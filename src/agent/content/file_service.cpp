@@ -51,6 +51,27 @@ bool is_confined(const TaskRecord& record) {
   return plan && plan->confined;
 }
 
+// Names the view of the file system that this process has. A view of an earlier boot has nobody
+// left who sees it.
+std::string view_id() {
+  char name[64];
+  const ssize_t n = ::readlink("/proc/self/ns/mnt", name, sizeof name);
+  const auto boot = read_file("/proc/sys/kernel/random/boot_id", 64);
+  return n <= 0 || !boot ? ""
+                         : fmt::format("{} {}", trim(*boot),
+                                       std::string_view(name, static_cast<std::size_t>(n)));
+}
+
+// A directory of an agent whose data directory no longer exists. What an agent with another view of
+// the file system has (in a container, for example) may exist without our seeing it.
+bool is_left_behind(std::string_view owner, const std::string& view) {
+  const auto lines = split(trim(owner), '\n');
+  const std::string boot = view.substr(0, view.find(' '));
+  if (lines.size() > 1 && lines[1] != view && std::string_view(lines[1]).starts_with(boot))
+    return false;
+  return !lines.empty() && !file_exists(std::string(trim(lines[0])));
+}
+
 }  // namespace
 
 std::string work_path(const std::string& work_dir, TaskId task) {
@@ -89,7 +110,9 @@ FileService::~FileService() {
 Status FileService::prepare_work_dir() {
   const std::string& own = options_.work_dir;
   place_ = BILLOW_TRY(OwnPlace::at(own));
-  BILLOW_TRY_VOID(write_file_atomic(own + "/" + owner_file, options_.directory + "\n", 0600));
+  const std::string view = view_id();
+  BILLOW_TRY_VOID(
+      write_file_atomic(own + "/" + owner_file, options_.directory + "\n" + view + "\n", 0600));
   // Remove what agents left whose data directories no longer exist.
   const std::string above = own.substr(0, own.rfind('/'));
   DIR* dir = ::opendir(above.c_str());
@@ -102,7 +125,7 @@ Status FileService::prepare_work_dir() {
     if (!open_own_directory(path))
       continue;
     const auto owner = read_file(path + "/" + owner_file, 4096);
-    if (owner && !file_exists(std::string(trim(*owner))))
+    if (owner && is_left_behind(*owner, view))
       (void)remove_tree(path);
   }
   ::closedir(dir);

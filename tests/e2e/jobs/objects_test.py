@@ -415,10 +415,16 @@ class CacheLimit(unittest.TestCase):
 
 class Leftovers(unittest.TestCase):
     def test_what_agents_left_that_never_come_back_is_cleared(self):
-        dead, live = (tempfile.mkdtemp(prefix="billow-", dir="/var/tmp") for _ in range(2))
-        self.addCleanup(shutil.rmtree, dead, ignore_errors=True)
-        self.addCleanup(shutil.rmtree, live, ignore_errors=True)
-        for path, owner in ((dead, "/nowhere/at/all"), (live, "/")):
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as f:
+            boot = f.read().strip()
+        # In a container, say: its data directory may exist without being seen from here.
+        elsewhere = f"/nowhere/at/all\n{boot} mnt:[1]"
+        before = "/nowhere/at/all\n00000000-0000-0000-0000-000000000000 mnt:[1]"
+        owners = ("/nowhere/at/all", "/", elsewhere, before)
+        places = [tempfile.mkdtemp(prefix="billow-", dir="/var/tmp") for _ in owners]
+        dead, live, unseen, earlier = places
+        for path, owner in zip(places, owners):
+            self.addCleanup(shutil.rmtree, path, ignore_errors=True)
             os.makedirs(os.path.join(path, "12"))
             with open(os.path.join(path, ".owner"), "w", encoding="ascii") as f:
                 f.write(owner + "\n")
@@ -426,7 +432,9 @@ class Leftovers(unittest.TestCase):
         try:
             rig.ok("run", "--", "true")
             self.assertFalse(os.path.exists(dead))
+            self.assertFalse(os.path.exists(earlier))
             self.assertTrue(os.path.exists(os.path.join(live, "12")))
+            self.assertTrue(os.path.exists(os.path.join(unseen, "12")))
         finally:
             rig.close()
 
