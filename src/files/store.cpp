@@ -139,29 +139,30 @@ void Store::check_packs_of(const std::vector<Sha256>& digests) {
 
 void Store::take_out_damaged(const std::string& pack_name) {
   const auto content = read_file(options_.directory + "/packs/" + pack_name, 2 * pack_bytes_max);
+  if (!content && content.error().code != Code::not_found)
+    return log_warn("{}", content.error().message);  // it is looked at again
   DigestSet good;
-  if (content)
-    (void)each_piece(*content, [&](const Sha256& digest, std::string_view) -> Status {
-      good.insert(digest);
-      return {};
-    });
+  const bool all_good =
+      content && each_piece(*content, [&](const Sha256& digest, std::string_view) -> Status {
+        good.insert(digest);
+        return {};
+      });
   std::lock_guard lock(mutex_);
   const auto pack =
       std::ranges::find_if(packs_, [&](const Pack& one) { return one.name == pack_name; });
   if (pack == packs_.end() || pack->checked)
     return;
-  pack->checked = true;
-  --unchecked_;
-  const std::size_t before = pack->pieces.size();
-  std::erase_if(pack->pieces, [&](const Sha256& digest) {
-    if (good.contains(digest))
-      return false;
-    places_.erase(digest);
-    return true;
-  });
-  if (pack->pieces.size() < before)
-    log_warn("{}: {} of {} pieces were damaged, probably by a power failure", pack_path(*pack),
-             before - pack->pieces.size(), before);
+  if (all_good && std::ranges::all_of(
+                      pack->pieces, [&](const Sha256& digest) { return good.contains(digest); })) {
+    pack->checked = true;
+    --unchecked_;
+    return;
+  }
+  // Rewritten at once: the next start would find the damaged pieces before those that replace them.
+  log_warn("{} was damaged, probably by a power failure; what is lost is uploaded again",
+           pack_path(*pack));
+  if (const Status removed = remove_from_pack(pack, {}); !removed)
+    log_warn("{}", removed.error().message);
 }
 
 bool Store::has(const Sha256& digest) const {

@@ -81,8 +81,6 @@ Gateway::~Gateway() {
   alive_.reset();
   closing_ = true;
   save();
-  if (handed_over_)
-    tell_successor(true);
   tick_timer_.cancel();
   calls_.reset();
   probes_.clear();
@@ -96,6 +94,10 @@ Gateway::~Gateway() {
   for (const auto& lane : lanes_)
     lane->proxy.reset();
   proxy_.reset();
+  // Again: streams that were cut just now are charged too.
+  save();
+  if (handed_over_)
+    tell_successor(true);
   lanes_.clear();
   client_.reset();
   webhook_client_.reset();

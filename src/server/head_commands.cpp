@@ -142,12 +142,14 @@ constexpr OptionSpec up_options[] = {
     {"backup-every", 0, "T", "time between backups (default 24h)"},
     {"backup-keep", 0, "N", "number of backups to keep (default 7)"},
     {"keep-events", 0, "T",
-     "how long the journal keeps events of jobs and machines (default 90d), or forever"},
+     "how long the journal keeps events of jobs and machines (default: the last 5000000), or "
+     "forever"},
     {"keep-events-max", 0, "N",
-     "most events of jobs and machines that the journal keeps (default 5000000), or unlimited"},
+     "most events of jobs and machines that the journal keeps (default 5000000, with --keep-events "
+     "unlimited)"},
     {"keep-audit", 0, "T",
      "how long the journal keeps all other events, such as changes by users and refused calls "
-     "(default 730d), or forever"},
+     "(default forever)"},
     {"plain-http", 0, nullptr, "use no TLS: a proxy in front of this head provides it"},
     {"background", 0, nullptr,
      "return when the head is ready; it logs to head.log in the data directory"},

@@ -29,6 +29,9 @@ Status set_kept_time(const Parsed& parsed, const char* name, std::optional<Durat
 Status set_retention(const Parsed& parsed, Retention& retention) {
   BILLOW_TRY_VOID(set_kept_time(parsed, "keep-events", retention.events));
   BILLOW_TRY_VOID(set_kept_time(parsed, "keep-audit", retention.audit));
+  // Who gives a time means it, however many events there are.
+  if (parsed.has("keep-events"))
+    retention.events_max.reset();
   if (!parsed.has("keep-events-max"))
     return {};
   const std::string text = parsed.get("keep-events-max");

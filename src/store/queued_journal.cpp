@@ -23,6 +23,7 @@ constexpr Seq prune_step_records = 1'000;
 // In one call, so that it occupies a worker for a second or two only.
 constexpr std::uint64_t retain_records_max = 150'000;
 constexpr auto prune_rest_min = std::chrono::milliseconds(2);
+constexpr int audit_steps_max = 150;
 
 std::optional<std::string> text_or_none(const sql::Query& q, int column) {
   return q.is_null(column) ? std::nullopt : std::optional<std::string>(q.text(column));
@@ -275,7 +276,7 @@ Status QueuedJournal::wait_until_durable(Seq seq) {
 
 Status QueuedJournal::check_beginning(const std::optional<Snapshot>& snapshot) const {
   auto db = BILLOW_TRY(readers_->take());
-  const auto first = static_cast<Seq>(BILLOW_TRY(db->scalar("SELECT min(seq) FROM events", 1)));
+  const Seq first = BILLOW_TRY(prune::first_record(*db));
   if (first <= (snapshot ? snapshot->seq : 0) + 1)
     return {};
   return fail(
@@ -349,8 +350,9 @@ Status QueuedJournal::retain(const Retention& retention, WallTime now) {
         remove_before(*db, std::min(before, BILLOW_TRY(replay_begins())), retain_records_max));
   if (!retention.audit)
     return {};
-  while (BILLOW_TRY(prune::remove_audit_before(*db, now - *retention.audit)))
-    if (!rest(prune_rest_min))
+  for (int steps = 0; steps < audit_steps_max; ++steps)
+    if (!BILLOW_TRY(prune::remove_audit_before(*db, now - *retention.audit)) ||
+        !rest(prune_rest_min))
       return {};
   return {};
 }

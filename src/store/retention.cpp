@@ -160,13 +160,16 @@ Status remove_range(sql::Db& db, Seq first, Seq end) {
 }
 
 Result<bool> remove_audit_before(sql::Db& db, WallTime time) {
-  auto q = BILLOW_TRY(
-      db.query("SELECT max(seq), count(*) FROM (SELECT seq, at FROM kept_events ORDER BY seq LIMIT "
-               "?) AS oldest WHERE at < ?"));
-  q.bind_all(audit_records_per_step, time);
-  if (!BILLOW_TRY(q.step()) || q.is_null(0))
-    return false;
-  const std::int64_t last = q.integer(0), count = q.integer(1);
+  std::int64_t last = 0, count = 0;
+  {
+    auto q = BILLOW_TRY(
+        db.query("SELECT max(seq), count(*) FROM (SELECT seq, at FROM kept_events ORDER BY seq "
+                 "LIMIT ?) AS oldest WHERE at < ?"));
+    q.bind_all(audit_records_per_step, time);
+    if (!BILLOW_TRY(q.step()) || q.is_null(0))
+      return false;
+    last = q.integer(0), count = q.integer(1);
+  }
   BILLOW_TRY_VOID(db.run("DELETE FROM kept_events WHERE seq <= ?", last));
   return count == audit_records_per_step;
 }

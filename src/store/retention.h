@@ -24,10 +24,10 @@
 namespace billow {
 
 struct Retention {
-  // Nothing: no limit.
-  std::optional<Duration> events = hours(24 * 90);
+  // Nothing: no limit. By default only a number limits: a clock that is wrong must remove nothing.
+  std::optional<Duration> events;
   std::optional<std::uint64_t> events_max = 5'000'000;
-  std::optional<Duration> audit = hours(24 * 730);
+  std::optional<Duration> audit;
 };
 
 namespace prune {

@@ -253,6 +253,7 @@ Status FileService::fill_large(int peer,
                                const files::Tree& tree,
                                std::string_view wanted,
                                PieceSource& source) {
+  const auto who = peer_of(peer);
   struct stat own {};
   if (::stat(options_.work_dir.c_str(), &own) != 0)
     return fail_errno(options_.work_dir, errno);
@@ -267,7 +268,9 @@ Status FileService::fill_large(int peer,
       descriptors.push_back(BILLOW_TRY(receive_descriptor(peer)));
       const int fd = descriptors.back().get();
       struct stat info {};
-      if (::fstat(fd, &info) != 0 || info.st_dev != own.st_dev)
+      // A file of the job's own, whose rights a write of root's would leave as they are.
+      if (::fstat(fd, &info) != 0 || info.st_dev != own.st_dev || !who || info.st_uid != who->uid ||
+          info.st_nlink > 1 || (info.st_mode & (S_ISUID | S_ISGID)) != 0)
         return fail(Code::invalid, "a job's file is not in its directory");
       for (std::size_t piece = 0; piece < large[i]->pieces.size(); ++piece)
         targets.push_back({large[i]->pieces[piece], fd, piece * std::uint64_t{files::piece_bytes},

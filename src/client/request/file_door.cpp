@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/un.h>
 
 #include <algorithm>
@@ -76,6 +77,9 @@ class Connection {
         ticket.ticket.size() != files::door_ticket_bytes)
       return std::nullopt;
     ::fcntl(out.fd_.get(), F_SETFD, FD_CLOEXEC);
+    const timeval patience{120, 0};  // as for answers over HTTP
+    ::setsockopt(out.fd_.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    ::setsockopt(out.fd_.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
     std::memcpy(address.sun_path + 1, ticket.socket.data(), ticket.socket.size());
     const auto size =
         static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + ticket.socket.size());

@@ -14,6 +14,7 @@ constexpr double rate_weight = 0.1;                  // of the newest prompt
 constexpr double unread_part_min = 0.1;
 constexpr std::uint64_t reach_bytes_min = 64 << 10;
 constexpr double reach_growth = 1.02;
+constexpr std::uint64_t reach_unlimited = std::uint64_t{1} << 60;
 
 }  // namespace
 
@@ -108,7 +109,9 @@ void PromptWork::reported(RequestId request, std::uint64_t tokens, std::uint64_t
   const double expected = static_cast<double>(given.cached) / static_cast<double>(given.bytes);
   if (part < expected / 2)
     reader.reach = std::max(std::min(reader.reach, given.age - given.age / 20), reach_bytes_min);
-  else if (reader.reach != UINT64_MAX)
+  else if (std::max(reader.reach, given.age) >= reach_unlimited)
+    reader.reach = UINT64_MAX;
+  else
     reader.reach = static_cast<std::uint64_t>(
         static_cast<double>(std::max(reader.reach, given.age)) * reach_growth);
 }

@@ -5,6 +5,7 @@
 
 #include <cstdio>
 
+#include "base/log.h"
 #include "gateway/pure/digits.h"
 
 namespace billow::gateway {
@@ -96,7 +97,11 @@ const std::string& AccessLog::time_text(WallTime now) {
 void AccessLog::flush() {
   if (buffer_.empty())
     return;
-  disk_.run([this, lines = std::exchange(buffer_, {})] { write(lines); });
+  // A disk that hangs must not stop requests: lines are lost instead, and that is said.
+  const bool taken = disk_.run([this, lines = std::exchange(buffer_, {})] { write(lines); });
+  if (!taken && !losing_)
+    log_warn("{}: the disk is too slow; lines are lost", path_);
+  losing_ = !taken;
 }
 
 void AccessLog::write(std::string_view lines) {

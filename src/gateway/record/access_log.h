@@ -32,6 +32,7 @@ class AccessLog {
   std::uint64_t bytes_ = 0;
   std::mutex mutex_;  // for the rest
   std::string buffer_;
+  bool losing_ = false;
   std::int64_t second_ = -1;
   std::string second_text_;
   net::Timer timer_;

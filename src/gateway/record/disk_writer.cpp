@@ -18,26 +18,28 @@ DiskWriter::~DiskWriter() {
     thread_.join();
 }
 
-void DiskWriter::add(Job job, std::unique_lock<std::mutex>& lock) {
-  changed_.wait(lock, [this] { return jobs_.size() < jobs_max; });
+void DiskWriter::add(Job job) {
   jobs_.push_back(std::move(job));
   if (!thread_.joinable())
     thread_ = std::thread([this] { work(); });
   changed_.notify_all();
 }
 
-void DiskWriter::run(std::function<void()> write) {
-  std::unique_lock lock(mutex_);
-  add({.write = std::move(write), .path = {}, .content = {}}, lock);
+bool DiskWriter::run(std::function<void()> write) {
+  const std::lock_guard lock(mutex_);
+  if (jobs_.size() >= jobs_max)
+    return false;
+  add({.write = std::move(write), .path = {}, .content = {}});
+  return true;
 }
 
 void DiskWriter::replace(const std::string& path, std::string content) {
-  std::unique_lock lock(mutex_);
+  const std::lock_guard lock(mutex_);
   const auto waiting = std::ranges::find(jobs_, path, &Job::path);
   if (waiting != jobs_.end())
     waiting->content = std::move(content);
   else
-    add({.write = nullptr, .path = path, .content = std::move(content)}, lock);
+    add({.write = nullptr, .path = path, .content = std::move(content)});
 }
 
 void DiskWriter::wait() {

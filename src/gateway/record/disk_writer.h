@@ -2,8 +2,8 @@
 // page cache (the file system commits its journal, or others write much); a loop that wrote itself
 // would stop all its requests for as long.
 //
-// Order: writes happen in the order in which they were asked for. Limit: a caller waits while
-// `jobs_max` writes are waiting.
+// Order: writes happen in the order in which they were asked for. Nobody waits: while `jobs_max`
+// writes are waiting, no other is taken.
 #pragma once
 
 #include <condition_variable>
@@ -24,9 +24,9 @@ class DiskWriter {
   DiskWriter(const DiskWriter&) = delete;
   DiskWriter& operator=(const DiskWriter&) = delete;
 
-  void run(std::function<void()> write);
-  // Replaces the file by one that only its owner reads. If an earlier content still waits, it is
-  // not written. Failures are logged.
+  bool run(std::function<void()> write);  // false: too many are waiting
+  // Replaces the file by one that only its owner reads; always taken. If an earlier content still
+  // waits, it is not written. Failures are logged.
   void replace(const std::string& path, std::string content);
   // Until everything so far is written.
   void wait();
@@ -36,7 +36,7 @@ class DiskWriter {
     std::function<void()> write;
     std::string path, content;  // of a file to replace; without a path, `write` is called
   };
-  void add(Job job, std::unique_lock<std::mutex>& lock);
+  void add(Job job);  // under the lock
   void work();
 
   std::mutex mutex_;  // for the rest

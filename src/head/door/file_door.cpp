@@ -183,12 +183,16 @@ files::DoorTicket FileDoor::grant(const std::string& owner, const files::OwnerLi
 void FileDoor::accept() {
   while (true) {
     Fd peer(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    const bool out_of_descriptors = !peer && errno != EINTR && errno != ECONNABORTED;
+    {
+      std::lock_guard lock(mutex_);
+      if (ending_)
+        return;
+    }
+    if (out_of_descriptors)
+      ::usleep(50'000);
     std::lock_guard lock(mutex_);
-    if (ending_)
-      return;
-    if (!peer && errno != EINTR && errno != ECONNABORTED)
-      ::usleep(50'000);  // out of descriptors, most likely
-    if (!peer || peers_.size() >= peers_max)
+    if (!peer || ending_ || peers_.size() >= peers_max)
       continue;  // the client sends its files over HTTP
     peers_.insert(peer.get());
     threads_.start([this, fd = peer.release()] {
