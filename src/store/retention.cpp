@@ -168,7 +168,8 @@ Result<bool> remove_audit_before(sql::Db& db, WallTime time) {
     q.bind_all(audit_records_per_step, time);
     if (!BILLOW_TRY(q.step()) || q.is_null(0))
       return false;
-    last = q.integer(0), count = q.integer(1);
+    last = q.integer(0);
+    count = q.integer(1);
   }
   BILLOW_TRY_VOID(db.run("DELETE FROM kept_events WHERE seq <= ?", last));
   return count == audit_records_per_step;
