@@ -132,9 +132,9 @@ class OneAnswer {
             break;
           asked.append(buffer, static_cast<std::size_t>(n));
         }
+        ++came;  // before the answer, after which it is looked at
         (void)write_all(one.get(),
                         "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\n");
-        ++came;
       }
     });
   }
