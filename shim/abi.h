@@ -134,7 +134,9 @@ enum billow_message_type {
                           descriptor each, arg0 chunks in all, arg1 offset of the memory in them */
   BILLOW_FOREIGN = 12, /* arg0: first index; answer: billow_foreign items, arg0 the next index */
   BILLOW_DETACH = 13,  /* unmap the memory of other processes */
-  BILLOW_ATTACH = 14   /* items: ids of foreign chunks, one descriptor each: map them again */
+  BILLOW_ATTACH = 14,  /* items: ids of foreign chunks, one descriptor each: map them again */
+  BILLOW_STEP = 15 /* let one call pass the closed gate, then as BILLOW_PREPARE; a shim that does
+                      not know it answers ENOTSUP and stays closed */
 };
 
 typedef struct billow_message {

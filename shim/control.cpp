@@ -200,6 +200,8 @@ void answer_prepare(Packet* packet) {
     packet->head.status = EALREADY;
     return;
   }
+  if (packet->head.type == BILLOW_STEP)
+    gate_step();
   const bool closed = !__atomic_load_n(&exit_wanted, __ATOMIC_ACQUIRE) && gate_close(timeout_ms);
   if (!closed) {
     packet->head.status = __atomic_load_n(&exit_wanted, __ATOMIC_ACQUIRE) ? ESHUTDOWN : EBUSY;
@@ -315,6 +317,7 @@ void answer(Packet* packet, int s, const int* fds, int fd_count) {
     case BILLOW_DRAIN:
       answer_drain(packet);
       break;
+    case BILLOW_STEP:
     case BILLOW_PREPARE:
       answer_prepare(packet);
       break;

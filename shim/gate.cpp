@@ -45,6 +45,8 @@ int threads_high;
 pthread_key_t thread_key;
 uint32_t epoch;
 uint32_t captures;
+uint32_t steps;  // calls that may pass the closed local gate
+constexpr uint64_t step_patience_ns = 20000000;
 
 uint64_t now_ns() {
   timespec t;
@@ -58,6 +60,16 @@ void sleep_us(long us) {
 void futex_wait(const volatile uint32_t* word, uint32_t value, bool shared, long timeout_ms) {
   timespec t{timeout_ms / 1000, timeout_ms % 1000 * 1000000};
   syscall(SYS_futex, word, FUTEX_WAIT | (shared ? 0 : FUTEX_PRIVATE_FLAG), value, &t, nullptr, 0);
+}
+
+// The caller is inside already, so whoever withdraws the step sees it there.
+bool take_step() {
+  uint32_t left = __atomic_load_n(&steps, __ATOMIC_SEQ_CST);
+  while (left)
+    if (__atomic_compare_exchange_n(&steps, &left, left - 1, false, __ATOMIC_SEQ_CST,
+                                    __ATOMIC_SEQ_CST))
+      return true;
+  return false;
 }
 
 // Other destructors of the ending thread may still call the driver: they register again, because
@@ -239,6 +251,8 @@ CUresult gate_slow(Thread* thread, bool waits_for_turn, uint32_t kind) {
     thread->metered = turn & (BILLOW_GATE_METERED | BILLOW_GATE_FAR);
     const bool captures_here = thread->captures && __atomic_load_n(&captures, __ATOMIC_ACQUIRE);
     if ((!local && !(turn & BILLOW_GATE_CLOSED)) || captures_here)
+      break;
+    if (local == local_closed && !(turn & BILLOW_GATE_CLOSED) && take_step())
       break;
     // While this thread waits, a signal handler on it that calls the driver must find the gate
     // closed, too: at depth 0 it waits for itself.
@@ -423,6 +437,22 @@ bool gate_close(int timeout_ms) {
   return false;
 }
 
+// A kernel of another process of the job may wait for one that this process has not launched. The
+// caller closes the gate again, which waits for the call that passed.
+void gate_step() {
+  if (__atomic_load_n(&local_gate, __ATOMIC_SEQ_CST) != local_closed)
+    return;
+  const uint64_t deadline = now_ns() + step_patience_ns;
+  __atomic_store_n(&steps, 1u, __ATOMIC_SEQ_CST);
+  gate_wake();
+  while (__atomic_load_n(&steps, __ATOMIC_SEQ_CST) && now_ns() < deadline &&
+         !__atomic_load_n(&exit_wanted, __ATOMIC_ACQUIRE))
+    sleep_us(20);
+  __atomic_store_n(&steps, 0u, __ATOMIC_SEQ_CST);
+  if (__atomic_load_n(&exit_wanted, __ATOMIC_ACQUIRE))
+    gate_open();  // as when a gate cannot be closed: the process ends, and is left out
+}
+
 void gate_attach(const volatile uint32_t* word) {
   arbiter_gate = word ? word : &always_open;
 }
@@ -475,6 +505,7 @@ void gate_after_fork() {
   this_thread = nullptr;
   captures = 0;
   exit_wanted = 0;
+  steps = 0;
   local_gate = local_open;
   arbiter_gate = &always_open;
   meter_count = 0;

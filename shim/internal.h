@@ -107,6 +107,7 @@ extern HIDDEN uint32_t exit_wanted;  // the process has called exit: waits for t
 HIDDEN void meter(Thread* thread, CUstream stream, bool per_thread_stream);
 HIDDEN bool gate_close(int timeout_ms);  // false: the GPU or a thread did not become idle in time,
                                          // and the gate is open again
+HIDDEN void gate_step();                 // lets one call pass the closed gate, if one comes soon
 HIDDEN void gate_open();
 HIDDEN void gate_lose();  // the image is lost: all calls now fail with CUDA_DEVICE_UNAVAILABLE
 HIDDEN void gate_wake();

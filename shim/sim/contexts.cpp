@@ -174,13 +174,15 @@ SIM_EXPORT CUresult cuCtxGetDevice(CUdevice* device) {
   return CUDA_OK;
 }
 namespace {
-uint64_t context_done(Context* c, bool* capturing) {
+uint64_t context_done(Context* c, bool* capturing, Meeting* newest) {
   uint64_t at = 0;
   const std::lock_guard guard(world().lock);
   for (Stream* s : world().streams) {
     if (s->context->device != c->device)
       continue;
     at = std::max(at, s->done_ns.load());
+    if (s->meeting.number > newest->number)
+      *newest = s->meeting;
     if (s->capture) {
       *capturing = true;
       s->invalidated = true;
@@ -194,11 +196,13 @@ SIM_EXPORT CUresult cuCtxSynchronize() {
   SIM_ENTER(cuCtxSynchronize);
   SIM_NEED_CONTEXT();
   bool capturing = false;
-  const uint64_t at = context_done(current(), &capturing);
+  Meeting newest;
+  const uint64_t at = context_done(current(), &capturing, &newest);
   if (capturing) {
     world().violations++;
     return CUDA_CAPTURE_UNSUPPORTED;
   }
+  wait_until_met(newest);
   sleep_until(at);
   return CUDA_OK;
 }
@@ -207,7 +211,9 @@ SIM_EXPORT CUresult cuCtxRecordEvent(CUcontext context, CUevent event) {
   if (!context || !event)
     return CUDA_INVALID_VALUE;
   bool capturing = false;
-  static_cast<Event*>(event)->at_ns = context_done(static_cast<Context*>(context), &capturing);
+  auto* e = static_cast<Event*>(event);
+  e->meeting = {};
+  e->at_ns = context_done(static_cast<Context*>(context), &capturing, &e->meeting);
   if (capturing) {
     world().violations++;
     return CUDA_CAPTURE_UNSUPPORTED;

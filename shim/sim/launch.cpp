@@ -25,7 +25,8 @@ SIM_EXPORT CUresult cuModuleGetFunction(CUfunction* out, CUmodule module, const 
   return CUDA_OK;
 }
 // sim_spin(microseconds) takes time; sim_add(address, count) adds one to each of count 64-bit
-// numbers; the GPU memory service's hash is computed.
+// numbers; sim_meet(side, sides) ends when every side has launched as many of them, as a collective
+// operation between processes does; the GPU memory service's hash is computed.
 SIM_EXPORT CUresult cuLaunchKernel(CUfunction function,
                                    unsigned gx,
                                    unsigned,
@@ -47,7 +48,7 @@ SIM_EXPORT CUresult cuLaunchKernel(CUfunction function,
   const std::string& name = static_cast<Function*>(function)->name;
   if ((name == "sim_spin" || name == "probe_spin") && parameters)
     node.duration_ns = *static_cast<uint64_t*>(parameters[0]) * 1000;
-  if ((name == "sim_add" || name == "billow_hash_pieces") && parameters)
+  if ((name == "sim_add" || name == "sim_meet" || name == "billow_hash_pieces") && parameters)
     node.words = {*static_cast<uint64_t*>(parameters[0]), *static_cast<uint64_t*>(parameters[1]),
                   gx};
   if ((name == "probe_fill" || name == "probe_check") && parameters) {

@@ -38,7 +38,7 @@ enum Api : int {
 };
 
 // ---- shared by all processes of the simulated node
-constexpr int devices_max = 8, processes_max = 256;
+constexpr int devices_max = 8, processes_max = 256, sides_max = 8;
 struct Process {
   std::atomic<uint32_t> pid;
   std::atomic<uint32_t> state;
@@ -46,6 +46,7 @@ struct Process {
 };
 struct Shared {
   std::atomic<uint64_t> busy_until_ns[devices_max];
+  std::atomic<uint64_t> met[sides_max];  // sim_meet kernels that each side has launched
   Process processes[processes_max];
 };
 enum ProcessState : uint32_t { running = 0, locked = 1, checkpointed = 2, failed = 3 };
@@ -70,13 +71,21 @@ struct GraphExec {
   uint64_t memory = 0;
   int device = 0;
 };
+// Work that ends when every side has launched as many sim_meet kernels; 0 sides: nothing to wait
+// for.
+struct Meeting {
+  uint32_t sides = 0;
+  uint64_t number = 0;
+};
 struct Stream {
   Context* context;
+  Meeting meeting{};  // of the newest sim_meet kernel
   std::atomic<uint64_t> done_ns{0};
   Graph* capture = nullptr;
   bool invalidated = false;
 };
 struct Event {
+  Meeting meeting{};
   std::atomic<uint64_t> at_ns{0};
   bool captured = false;
 };
@@ -143,6 +152,8 @@ CUresult enter(Api api);
 
 uint64_t now_ns();
 void sleep_until(uint64_t at_ns);
+bool all_met(const Meeting& meeting);
+void wait_until_met(const Meeting& meeting);
 bool take(int device, uint64_t bytes);  // false: the device is full
 void give(int device, uint64_t bytes);
 Stream* stream_of(CUstream handle);

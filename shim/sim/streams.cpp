@@ -32,6 +32,7 @@ SIM_EXPORT CUresult cuStreamSynchronize(CUstream stream) {
   SIM_READ_DONE();
   SIM_ENTER(cuStreamSynchronize);
   uint64_t at = 0;
+  Meeting meeting;
   {
     LOCKED();
     Stream* s = stream_of(stream);
@@ -43,7 +44,9 @@ SIM_EXPORT CUresult cuStreamSynchronize(CUstream stream) {
       return CUDA_CAPTURE_UNSUPPORTED;
     }
     at = s->done_ns;
+    meeting = s->meeting;
   }
+  wait_until_met(meeting);
   sleep_until(at);
   return CUDA_OK;
 }
@@ -80,6 +83,7 @@ SIM_EXPORT CUresult cuEventRecord(CUevent event, CUstream stream) {
     return CUDA_INVALID_HANDLE;
   static_cast<Event*>(event)->captured = s->capture != nullptr;
   static_cast<Event*>(event)->at_ns = std::max(s->done_ns.load(), now_ns());
+  static_cast<Event*>(event)->meeting = s->meeting;
   return CUDA_OK;
 }
 SIM_EXPORT CUresult cuEventRecord_ptsz(CUevent e, CUstream s) {
@@ -95,7 +99,7 @@ SIM_EXPORT CUresult cuEventQuery(CUevent event) {
     world().violations++;
     return CUDA_CAPTURE_UNSUPPORTED;
   }
-  return now_ns() >= e->at_ns ? CUDA_OK : CUDA_NOT_READY;
+  return now_ns() >= e->at_ns && all_met(e->meeting) ? CUDA_OK : CUDA_NOT_READY;
 }
 SIM_EXPORT CUresult cuEventSynchronize(CUevent event) {
   SIM_READ_DONE();
@@ -107,6 +111,7 @@ SIM_EXPORT CUresult cuEventSynchronize(CUevent event) {
     world().violations++;
     return CUDA_CAPTURE_UNSUPPORTED;
   }
+  wait_until_met(e->meeting);
   sleep_until(e->at_ns);
   return CUDA_OK;
 }

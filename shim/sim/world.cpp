@@ -69,6 +69,17 @@ void sleep_until(uint64_t at_ns) {
   while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, nullptr) == EINTR) {}
 }
 
+bool all_met(const Meeting& meeting) {
+  for (uint32_t side = 0; side < meeting.sides; side++)
+    if (world().shared->met[side].load() < meeting.number)
+      return false;
+  return true;
+}
+void wait_until_met(const Meeting& meeting) {
+  while (!all_met(meeting))
+    usleep(50);
+}
+
 bool take(int device, uint64_t bytes) {
   World& w = world();
   if (!w.me)
@@ -122,6 +133,8 @@ void execute(const Node& node, Stream* stream) {
     auto* at = reinterpret_cast<uint64_t*>(node.words[0]);
     for (uint64_t i = 0; i < node.words[1]; i++)
       at[i] += 1;
+  } else if (function && function->name == "sim_meet" && node.words.size() >= 2) {
+    stream->meeting = {static_cast<uint32_t>(node.words[1]), ++w.shared->met[node.words[0]]};
   }
   const auto scrambled = [](uint64_t i) {  // same as tests/gpu/kernels.cu
     i += 0x9e3779b97f4a7c15ull;
@@ -170,12 +183,14 @@ SIM_EXPORT uint64_t billow_sim_used(int device) {
 
 SIM_EXPORT CUresult cuInit(unsigned flags) {
   SIM_ENTER(cuInit);
-  LOCKED();
   World& w = world();
   if (flags)
     return CUDA_INVALID_VALUE;
+  // A fork of a process that used CUDA. Without the lock: another thread may have held it when the
+  // process was forked.
   if (w.initialized && w.owner_pid != static_cast<uint32_t>(getpid()))
-    return CUDA_NOT_INITIALIZED;  // a fork of a process that used CUDA
+    return CUDA_NOT_INITIALIZED;
+  LOCKED();
   if (w.initialized)
     return CUDA_OK;
   w.device_count =

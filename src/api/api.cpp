@@ -166,6 +166,7 @@ const Route people_routes[] = {
     {{Method::post, "/v1/tokens/{id}/rotate", Need::full, {}}, people::rotate_token},
 };
 
+constexpr PermissionSet brings{jobs_run, endpoints_deploy};  // files
 // Jobs, their files and surroundings.
 const Route job_routes[] = {
     {{Method::post, "/v1/jobs", Need::work, jobs_run, Adds::work}, jobs::submit},
@@ -191,15 +192,14 @@ const Route job_routes[] = {
     {{Method::get, "/v1/jobs/{id}/outputs", Need::look, jobs_read}, files::outputs},
     {{Method::post, "/v1/jobs/{id}/files", Need::work, PermissionSet{jobs_run, jobs_any}},
      files::copy},
-    {{Method::post, "/v1/files/trees", Need::files, PermissionSet{jobs_run, endpoints_deploy},
-      Adds::work, Body::octets},
+    {{Method::post, "/v1/files/trees", Need::files, brings, Adds::work, Body::octets},
      files::add_tree},
     {{Method::get, "/v1/files/trees/{digest}", Need::files,
       PermissionSet{jobs_read, jobs_run, endpoints_deploy}},
      files::get_tree},
-    {{Method::post, "/v1/files/packs", Need::files, PermissionSet{jobs_run, endpoints_deploy},
-      Adds::work, Body::octets},
+    {{Method::post, "/v1/files/packs", Need::files, brings, Adds::work, Body::octets},
      files::add_pack},
+    {{Method::post, "/v1/files/door", Need::files, brings, Adds::work}, files::open_door},
     {{Method::post, "/v1/files/pieces", Need::files,
       PermissionSet{jobs_read, jobs_run, endpoints_deploy}, Adds::nothing, Body::octets},
      files::get_pieces},

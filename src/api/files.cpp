@@ -16,6 +16,7 @@
 #include "core/control/residency.h"
 #include "core/model/surroundings.h"
 #include "files/pack.h"
+#include "files/root.h"
 
 namespace billow::api::files {
 namespace {
@@ -124,24 +125,39 @@ void add_tree(CallPtr call) {
       });
 }
 
+namespace {
+
+// What the caller may bring at most.
+content::OwnerLimit limit_of(const Call& call) {
+  const QuotaKey key{QuotaScope::user, call.principal.user.value, QuotaKind::file_bytes};
+  const auto& state = call.host.state();
+  const std::int64_t most = control::quota_of(state, key.scope, key.of, key.kind).limit;
+  if (call.principal.scope == TokenScope::node || most < 0)
+    return {};
+  return {static_cast<std::uint64_t>(most),
+          [most, owner = control::quota_owner(state, key.scope, key.of),
+           kind = key.kind](std::uint64_t wanted) {
+            return control::quota_error(owner, kind, static_cast<std::int64_t>(wanted), most);
+          }};
+}
+
+}  // namespace
+
 void add_pack(CallPtr call) {
-  content::OwnerLimit limit;
-  const UserId user = call->principal.user;
-  const QuotaKey key{QuotaScope::user, user.value, QuotaKind::file_bytes};
-  const std::int64_t most =
-      control::quota_of(call->host.state(), key.scope, key.of, key.kind).limit;
-  if (call->principal.scope != TokenScope::node && most >= 0)
-    limit = {static_cast<std::uint64_t>(most),
-             [most, owner = control::quota_owner(call->host.state(), key.scope, key.of),
-              kind = key.kind](std::uint64_t wanted) {
-               return control::quota_error(owner, kind, static_cast<std::int64_t>(wanted), most);
-             }};
   on_worker(call,
-            [owner = tree_owner(*call), limit](Store& store,
-                                               const std::string& body) -> Result<std::string> {
+            [owner = tree_owner(*call), limit = limit_of(*call)](
+                Store& store, const std::string& body) -> Result<std::string> {
               BILLOW_TRY_VOID(store.add(owner, body, limit));
               return std::string();
             });
+}
+
+// For a client on this machine: content goes to a socket of its own, see files/door.h.
+void open_door(CallPtr call) {
+  const auto ticket = call->host.file_ticket(tree_owner(*call), limit_of(*call));
+  if (!ticket)
+    return call->fail(ticket.error());
+  call->reply(200, Json::object({{"socket", ticket->socket}, {"ticket", ticket->ticket}}));
 }
 
 // A node tells whose data it has in its caches, and hears whose must go.
@@ -180,6 +196,18 @@ void get_tree(CallPtr call) {
   });
 }
 
+namespace {
+
+// For an agent that sees the head's own files: it copies from them, and nothing is sent.
+Result<std::string> places(Store& store, const std::vector<Sha256>& digests, bool sees_them) {
+  std::vector<content::PieceFile> out;
+  for (std::size_t i = 0; sees_them && i < digests.size(); ++i)
+    out.push_back(BILLOW_TRY(store.locate(digests[i])));
+  return content::encode_places(out);
+}
+
+}  // namespace
+
 // Of one tree, which says who may have them. Agents of version 0.1 do not name it: they get pieces
 // of the trees that jobs on their node name.
 void get_pieces(CallPtr call) {
@@ -200,31 +228,35 @@ void get_pieces(CallPtr call) {
       if (const auto digest = content::parse_digest(text))
         trees.push_back(*digest);
   }
-  on_worker(call, [trees](Store& store, const std::string& body) -> Result<std::string> {
-    const auto digests = BILLOW_TRY(content::decode_digests(body));
-    content::DigestSet inside;
-    for (const Sha256& tree : trees) {
-      const auto list = store.read_tree(tree);
-      if (!list && trees.size() == 1)
-        return pass(list.error());
-      if (!list)
-        continue;
-      for (const auto& entry : BILLOW_TRY(content::decode(*list)).entries)
-        inside.insert(entry.pieces.begin(), entry.pieces.end());
-    }
-    for (const Sha256& digest : digests)
-      if (!inside.contains(digest))
-        return fail(Code::not_found,
-                    fmt::format("the tree has no content {}", content::digest_hex(digest)));
-    std::string pack;
-    for (const Sha256& digest : digests) {
-      const std::string bytes = BILLOW_TRY(store.read(digest));
-      content::add_piece(pack, digest, bytes);
-      if (pack.size() > content::pack_bytes_max)
-        return fail(Code::too_large, "too many pieces for one answer", "ask for fewer at once");
-    }
-    return pack;
-  });
+  const std::string root(call->request().param("places"));
+  on_worker(
+      call, [trees, node, root](Store& store, const std::string& body) -> Result<std::string> {
+        const auto digests = BILLOW_TRY(content::decode_digests(body));
+        content::DigestSet inside;
+        for (const Sha256& tree : trees) {
+          const auto list = store.read_tree(tree);
+          if (!list && trees.size() == 1)
+            return pass(list.error());
+          if (!list)
+            continue;
+          for (const auto& entry : BILLOW_TRY(content::decode(*list)).entries)
+            inside.insert(entry.pieces.begin(), entry.pieces.end());
+        }
+        for (const Sha256& digest : digests)
+          if (!inside.contains(digest))
+            return fail(Code::not_found,
+                        fmt::format("the tree has no content {}", content::digest_hex(digest)));
+        if (!root.empty())
+          return places(store, digests, node && root == content::root_id());
+        std::string pack;
+        for (const Sha256& digest : digests) {
+          const std::string bytes = BILLOW_TRY(store.read(digest));
+          content::add_piece(pack, digest, bytes);
+          if (pack.size() > content::pack_bytes_max)
+            return fail(Code::too_large, "too many pieces for one answer", "ask for fewer at once");
+        }
+        return pack;
+      });
 }
 
 Status may_use(const Call& call, const Environment& env, const std::string& project) {

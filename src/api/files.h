@@ -11,6 +11,7 @@ namespace files {
 void add_tree(CallPtr call);
 void get_tree(CallPtr call);
 void add_pack(CallPtr call);
+void open_door(CallPtr call);
 void get_pieces(CallPtr call);
 void set_outputs(CallPtr call);
 void outputs(CallPtr call);

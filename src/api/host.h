@@ -16,6 +16,7 @@
 #include "core/wire/agent_v1.h"
 #include "core/wire/copy.h"
 #include "core/wire/tunnel.h"
+#include "files/door.h"
 #include "files/store.h"
 #include "gateway/table.h"
 #include "net/http/http_server.h"
@@ -124,6 +125,11 @@ class Host {
 
   // ---- files and secrets
   virtual billow::files::Store& files() = 0;
+  // Lets a client on this machine hand over files without HTTP (files/door.h); an error: it cannot.
+  virtual Result<billow::files::DoorTicket> file_ticket(const std::string&,
+                                                        const billow::files::OwnerLimit&) {
+    return fail(Code::not_found, "this head takes files only over HTTP");
+  }
   virtual std::string outputs_dir() const = 0;  // which tree each job left
   virtual Result<std::string> seal_secret(ProjectId project,
                                           const std::string& name,

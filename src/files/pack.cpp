@@ -1,6 +1,10 @@
 #include "files/pack.h"
 
+#include <fmt/format.h>
+
 #include <cstring>
+
+#include "base/text.h"
 
 namespace billow::files {
 
@@ -11,29 +15,90 @@ void add_piece(std::string& pack, const Sha256& digest, std::string_view bytes) 
   pack += bytes;
 }
 
-Status each_piece(std::string_view pack,
-                  const std::function<Status(const Sha256&, std::string_view)>& fn) {
-  while (!pack.empty()) {
-    if (pack.size() < pack_header_bytes)
+namespace {
+
+// Calls `fn` with where each piece begins, of its header, and its content's size.
+Status each_header(std::string_view pack,
+                   const std::function<Status(std::size_t at, std::size_t size)>& fn) {
+  for (std::size_t at = 0; at < pack.size();) {
+    if (pack.size() - at < pack_header_bytes)
       return fail(Code::invalid, "the pack of files is truncated");
-    Sha256 digest;
-    std::memcpy(digest.data(), pack.data(), digest.size());
     std::uint64_t size = 0;
     for (std::size_t i = 0; i < 8; ++i)
-      size |= static_cast<std::uint64_t>(static_cast<unsigned char>(pack[32 + i])) << (8 * i);
-    pack.remove_prefix(pack_header_bytes);
+      size |= static_cast<std::uint64_t>(static_cast<unsigned char>(pack[at + 32 + i])) << (8 * i);
     if (size > piece_bytes)
       return fail(Code::invalid, "the pack of files contains a piece that is too large");
-    if (size > pack.size())
+    if (size > pack.size() - at - pack_header_bytes)
       return fail(Code::invalid, "the pack of files is truncated");
-    const std::string_view bytes = pack.substr(0, size);
+    BILLOW_TRY_VOID(fn(at, size));
+    at += pack_header_bytes + size;
+  }
+  return {};
+}
+
+}  // namespace
+
+Status each_piece(std::string_view pack,
+                  const std::function<Status(const Sha256&, std::string_view)>& fn) {
+  return each_header(pack, [&](std::size_t at, std::size_t size) -> Status {
+    Sha256 digest;
+    std::memcpy(digest.data(), pack.data() + at, digest.size());
+    const std::string_view bytes = pack.substr(at + pack_header_bytes, size);
     if (sha256(bytes) != digest)
       return fail(Code::invalid, "a piece of a file does not match its digest",
                   "the data was damaged in transit; try again");
-    BILLOW_TRY_VOID(fn(digest, bytes));
-    pack.remove_prefix(size);
+    return fn(digest, bytes);
+  });
+}
+
+Result<std::vector<Sha256>> name_pieces(std::span<char> pack) {
+  std::vector<Sha256> out;
+  BILLOW_TRY_VOID(each_header({pack.data(), pack.size()}, [&](std::size_t at, std::size_t size) {
+    out.push_back(sha256({pack.data() + at + pack_header_bytes, size}));
+    std::memcpy(pack.data() + at, out.back().data(), out.back().size());
+    return Status{};
+  }));
+  return out;
+}
+
+namespace {
+constexpr std::string_view places_magic = "billow-places-1\n";
+}
+
+// A line for each piece: offset, size and path. A path that is that of the piece before is left
+// out: hundreds of small files are in one pack.
+std::string encode_places(const std::vector<PieceFile>& places) {
+  std::string out(places_magic);
+  const std::string* before = nullptr;
+  for (const PieceFile& place : places) {
+    const bool same = before && *before == place.path;
+    out += fmt::format("{} {} {}\n", place.offset, place.size, same ? "" : place.path);
+    before = &place.path;
   }
-  return {};
+  return out;
+}
+
+Result<std::vector<PieceFile>> decode_places(std::string_view text) {
+  if (!text.starts_with(places_magic))
+    return fail(Code::invalid, "invalid list of places");
+  text.remove_prefix(places_magic.size());
+  std::vector<PieceFile> out;
+  while (!text.empty()) {
+    const auto end = text.find('\n'), first = text.find(' '), second = text.find(' ', first + 1);
+    if (end == text.npos || first >= end || second >= end)
+      return fail(Code::invalid, "invalid list of places");
+    PieceFile place;
+    place.offset =
+        static_cast<std::uint64_t>(BILLOW_TRY(parse_int(text.substr(0, first), 0, INT64_MAX)));
+    place.size = static_cast<std::uint32_t>(
+        BILLOW_TRY(parse_int(text.substr(first + 1, second - first - 1), 0, piece_bytes)));
+    place.path = text.substr(second + 1, end - second - 1);
+    if (place.path.empty() && !out.empty())
+      place.path = out.back().path;
+    out.push_back(std::move(place));
+    text.remove_prefix(end + 1);
+  }
+  return out;
 }
 
 std::string encode_digests(const std::vector<Sha256>& digests) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,8 +22,21 @@ void add_piece(std::string& pack, const Sha256& digest, std::string_view bytes);
 Status each_piece(std::string_view pack,
                   const std::function<Status(const Sha256& digest, std::string_view bytes)>& fn);
 
+// Fills in the digests of a pack that was made without them, and returns them.
+Result<std::vector<Sha256>> name_pieces(std::span<char> pack);
+
 // A list of digests, as a body: 32 bytes each.
 std::string encode_digests(const std::vector<Sha256>& digests);
 Result<std::vector<Sha256>> decode_digests(std::string_view bytes);
+
+// Where pieces are in the head's store, for an agent that sees the same files: as long a list as
+// the digests asked for, or an empty one if it does not see them.
+struct PieceFile {
+  std::string path;
+  std::uint64_t offset = 0;
+  std::uint32_t size = 0;
+};
+std::string encode_places(const std::vector<PieceFile>& places);
+Result<std::vector<PieceFile>> decode_places(std::string_view text);
 
 }  // namespace billow::files

@@ -200,19 +200,40 @@ class Walker {
       return {};
     }
     e.size = static_cast<std::uint64_t>(info.st_size);
-    const Known now{
-        e.size, info.st_ino, platform::modified_ns(info), platform::changed_ns(info), {}};
-    if (const Known* known = cache_.find(path); known && known->same_file(now)) {
-      e.pieces = known->pieces;
-      cache_.keep(path, *known);
-    } else if (e.size > 0) {
-      unread_.push_back({out_.tree.entries.size(), now, false});
-    }
+    Known now{e.size, info.st_ino, platform::modified_ns(info), platform::changed_ns(info), {}};
+    if (e.size > 0 && cache_.find(path, now))
+      e.pieces = std::move(now.pieces);
+    else if (e.size > 0)
+      unread_.push_back({out_.tree.entries.size(), std::move(now), false});
     out_.tree.entries.push_back(std::move(e));
     return {};
   }
 
+  // False: the files are to be read here.
+  Result<bool> digest_elsewhere() {
+    if (!options_.digester || unread_.empty())
+      return false;
+    std::vector<Undigested> list(unread_.size());
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      const Known& now = unread_[i].now;
+      list[i] = {
+          full(out_.tree.entries[unread_[i].entry].path), now.size, now.mtime_ns, now.ctime_ns, {}};
+    }
+    if (!BILLOW_TRY(options_.digester(list)))
+      return false;
+    for (std::size_t i = 0; i < list.size(); ++i)
+      out_.tree.entries[unread_[i].entry].pieces = std::move(list[i].pieces);
+    return true;
+  }
+
   Status digest_all() {
+    if (!BILLOW_TRY(digest_elsewhere()))
+      BILLOW_TRY_VOID(digest_here());
+    note_digests();
+    return {};
+  }
+
+  Status digest_here() {
     std::uint64_t bytes = 0;
     for (const Unread& u : unread_)
       bytes += u.now.size;
@@ -240,7 +261,10 @@ class Walker {
     work();
     for (std::thread& thread : others)
       thread.join();
-    BILLOW_TRY_VOID(trouble);
+    return trouble;
+  }
+
+  void note_digests() {
     bool gone = false;
     for (Unread& u : unread_) {
       Entry& e = out_.tree.entries[u.entry];
@@ -263,7 +287,6 @@ class Walker {
       for (std::size_t i = 0; i < e.pieces.size(); ++i)
         out_.sources.try_emplace(e.pieces[i], Source{full(e.path), i * std::uint64_t{piece_bytes},
                                                      static_cast<std::uint32_t>(piece_size(e, i))});
-    return {};
   }
 
   // Only as much as the file had when it was listed: a growing file would never end.

@@ -8,57 +8,60 @@ namespace billow::files {
 namespace {
 
 constexpr std::string_view cache_magic = "billow-scan-1\n";
+constexpr std::size_t numbers = 6;  // at the beginning of a record
 
 }  // namespace
 
 ScanCache::ScanCache(std::string path) : path_(std::move(path)) {
   if (path_.empty())
     return;
-  const auto text = read_file(path_, 512 << 20);
-  if (!text || !text->starts_with(cache_magic))
-    return;
-  std::string_view in = std::string_view(*text).substr(cache_magic.size());
-  known_.reserve(in.size() / 96);
-  const auto number = [&] {
-    std::uint64_t value = 0;
-    if (in.size() < 8) {
-      in = {};
-      return value;
-    }
-    std::memcpy(&value, in.data(), 8);
-    in.remove_prefix(8);
-    return value;
-  };
-  while (in.size() >= 48) {
-    Known k;
-    const std::uint64_t length = number();
-    k.size = number();
-    k.inode = number();
-    k.mtime_ns = static_cast<std::int64_t>(number());
-    k.ctime_ns = static_cast<std::int64_t>(number());
-    const std::uint64_t pieces = number();
-    if (length > in.size() || pieces > (in.size() - length) / 32)
-      break;
-    std::string file(in.substr(0, length));
-    in.remove_prefix(length);
-    k.pieces.resize(pieces);
-    for (Sha256& piece : k.pieces) {
-      std::memcpy(piece.data(), in.data(), 32);
-      in.remove_prefix(32);
-    }
-    known_.emplace(std::move(file), std::move(k));
-  }
+  if (auto text = read_file(path_, 512 << 20); text && text->starts_with(cache_magic))
+    text_ = std::move(*text);
+  at_ = cache_magic.size();
 }
 
-const Known* ScanCache::find(const std::string& path) const {
-  const auto found = known_.find(path);
-  return found == known_.end() ? nullptr : &found->second;
+bool ScanCache::record_at(std::size_t at, Record& out) const {
+  if (text_.size() < at || text_.size() - at < numbers * 8)
+    return false;
+  std::uint64_t n[numbers];
+  std::memcpy(n, text_.data() + at, sizeof n);
+  const std::string_view rest = std::string_view(text_).substr(at + sizeof n);
+  if (n[0] > rest.size() || n[5] > (rest.size() - n[0]) / 32)
+    return false;
+  out.path = rest.substr(0, n[0]);
+  out.pieces = rest.substr(n[0], n[5] * 32);
+  out.whole = std::string_view(text_).substr(at, sizeof n + n[0] + n[5] * 32);
+  out.known = {n[1], n[2], static_cast<std::int64_t>(n[3]), static_cast<std::int64_t>(n[4]), {}};
+  return true;
+}
+
+bool ScanCache::find(const std::string& path, Known& now) {
+  Record found;
+  if (!record_at(at_, found) || found.path != path) {
+    if (index_.empty())
+      for (std::size_t at = cache_magic.size(); record_at(at, found); at += found.whole.size())
+        index_.emplace(found.path, at);
+    const auto place = index_.find(path);
+    if (place == index_.end() || !record_at(place->second, found))
+      return false;
+  }
+  at_ = static_cast<std::size_t>(found.whole.data() - text_.data()) + found.whole.size();
+  if (!found.known.same_file(now))
+    return false;
+  now.pieces.resize(found.pieces.size() / 32);
+  if (!now.pieces.empty())
+    std::memcpy(now.pieces.data(), found.pieces.data(), found.pieces.size());
+  kept_.push_back(found.whole);
+  return true;
 }
 
 void ScanCache::save() const {
-  if (path_.empty() || !changed_)
+  if (path_.empty() || fresh_.empty())
     return;
   std::string out(cache_magic);
+  out.reserve(text_.size() + fresh_.size() * 128);
+  for (const std::string_view record : kept_)
+    out += record;
   const auto put = [&](std::uint64_t value) {
     out.append(reinterpret_cast<const char*>(&value), 8);
   };

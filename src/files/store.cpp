@@ -11,6 +11,7 @@
 #include <unordered_set>
 
 #include "base/file.h"
+#include "base/log.h"
 #include "base/platform.h"
 #include "base/text.h"
 #include "files/pack.h"
@@ -21,6 +22,7 @@ namespace {
 // The file time of a pack lags its last use by at most a minute, that of a tree not at all.
 constexpr std::int64_t pack_time_lag_s = 90;
 constexpr Duration trim_pause = seconds(10);
+constexpr std::size_t checked_trees_max = 10'000;
 
 std::vector<std::pair<std::int64_t, std::string>> files_in(const std::string& directory,
                                                            std::string_view suffix) {
@@ -51,7 +53,7 @@ Result<std::unique_ptr<Store>> Store::open(Options options) {
   return store;
 }
 
-// Reads only headers: pieces were checked when they were added, and receivers check them again.
+// Reads only headers: pieces were checked when they were added.
 Status Store::load() {
   (void)files_in(options_.directory + "/trees", " ");  // removes leftovers of a crash
   for (const auto& [age, name] : files_in(options_.directory + "/packs", ".pack")) {
@@ -59,29 +61,107 @@ Status Store::load() {
     struct stat info {};
     if (!fd || ::fstat(fd.get(), &info) != 0)
       continue;
-    const auto pack =
-        packs_.insert(packs_.end(), Pack{name, static_cast<std::uint64_t>(info.st_size), {}, {}});
-    std::uint64_t at = 0;
-    while (at + pack_header_bytes <= pack->bytes) {
-      unsigned char header[pack_header_bytes];
-      if (::pread(fd.get(), header, sizeof header, static_cast<off_t>(at)) !=
-          static_cast<ssize_t>(sizeof header))
-        break;
-      Sha256 digest;
-      std::memcpy(digest.data(), header, 32);
-      std::uint64_t size = 0;
-      for (std::size_t i = 0; i < 8; ++i)
-        size |= static_cast<std::uint64_t>(header[32 + i]) << (8 * i);
-      at += pack_header_bytes;
-      if (size > piece_bytes || at + size > pack->bytes)
-        break;
-      if (places_.emplace(digest, Place{pack, at, static_cast<std::uint32_t>(size)}).second)
-        pack->pieces.push_back(digest);
-      at += size;
-    }
-    bytes_ += pack->bytes;
+    load_pieces(
+        packs_.insert(packs_.end(), Pack{name, static_cast<std::uint64_t>(info.st_size), {}, {}}),
+        fd.get());
   }
+  note_boot();
   return {};
+}
+
+void Store::load_pieces(Packs::iterator pack, int fd) {
+  std::uint64_t at = 0;
+  while (at + pack_header_bytes <= pack->bytes) {
+    unsigned char header[pack_header_bytes];
+    if (::pread(fd, header, sizeof header, static_cast<off_t>(at)) !=
+        static_cast<ssize_t>(sizeof header))
+      break;
+    Sha256 digest;
+    std::memcpy(digest.data(), header, 32);
+    std::uint64_t size = 0;
+    for (std::size_t i = 0; i < 8; ++i)
+      size |= static_cast<std::uint64_t>(header[32 + i]) << (8 * i);
+    at += pack_header_bytes;
+    if (size > piece_bytes || at + size > pack->bytes)
+      break;
+    if (places_.emplace(digest, Place{pack, at, static_cast<std::uint32_t>(size)}).second)
+      pack->pieces.push_back(digest);
+    at += size;
+  }
+  bytes_ += pack->bytes;
+}
+
+// After another start of the machine all packs are unchecked, and they are listed: if only this
+// process starts again, it finds in the list which of them were.
+void Store::note_boot() {
+  const std::string boot_path = options_.directory + "/boot",
+                    list_path = options_.directory + "/unchecked";
+  std::string boot = options_.boot;
+  if (boot.empty())
+    boot = billow::trim(read_file("/proc/sys/kernel/random/boot_id", 64).value_or(""));
+  const bool same = !boot.empty() && read_file(boot_path, 256).value_or("") == boot;
+  std::unordered_set<std::string> names;
+  if (same)
+    for (std::string& name : split(read_file(list_path, 64 << 20).value_or(""), '\n'))
+      names.insert(std::move(name));
+  std::string list;
+  for (Pack& pack : packs_) {
+    pack.checked = same && !names.contains(pack.name);
+    if (pack.checked)
+      continue;
+    ++unchecked_;
+    list += pack.name + "\n";
+  }
+  if (same)
+    return;
+  // Without the list there must be no note that would make the packs count as checked.
+  if (write_file_atomic(list_path, list, 0600))
+    (void)write_file_atomic(boot_path, boot, 0600);
+  else
+    ::unlink(boot_path.c_str());
+}
+
+// Hashing takes a while, so it is done without the lock.
+void Store::check_packs_of(const std::vector<Sha256>& digests) {
+  std::unordered_set<std::string> names;
+  {
+    std::lock_guard lock(mutex_);
+    if (unchecked_ == 0)
+      return;
+    for (const Sha256& digest : digests)
+      if (const auto found = places_.find(digest);
+          found != places_.end() && !found->second.pack->checked)
+        names.insert(found->second.pack->name);
+  }
+  for (const std::string& name : names)
+    take_out_damaged(name);
+}
+
+void Store::take_out_damaged(const std::string& pack_name) {
+  const auto content = read_file(options_.directory + "/packs/" + pack_name, 2 * pack_bytes_max);
+  DigestSet good;
+  if (content)
+    (void)each_piece(*content, [&](const Sha256& digest, std::string_view) -> Status {
+      good.insert(digest);
+      return {};
+    });
+  std::lock_guard lock(mutex_);
+  const auto pack =
+      std::ranges::find_if(packs_, [&](const Pack& one) { return one.name == pack_name; });
+  if (pack == packs_.end() || pack->checked)
+    return;
+  pack->checked = true;
+  --unchecked_;
+  const std::size_t before = pack->pieces.size();
+  std::erase_if(pack->pieces, [&](const Sha256& digest) {
+    if (good.contains(digest))
+      return false;
+    places_.erase(digest);
+    return true;
+  });
+  if (pack->pieces.size() < before)
+    log_warn("{}: {} of {} pieces were damaged, probably by a power failure", pack_path(*pack),
+             before - pack->pieces.size(), before);
 }
 
 bool Store::has(const Sha256& digest) const {
@@ -105,6 +185,7 @@ void Store::touch(Packs::iterator pack) const {
 }
 
 std::vector<Sha256> Store::missing(const std::string& owner, const std::vector<Sha256>& digests) {
+  check_packs_of(digests);
   std::lock_guard lock(mutex_);
   std::vector<Sha256> out;
   DigestSet asked;
@@ -137,60 +218,95 @@ std::uint64_t Store::bytes_of_locked(const std::string& owner) {
 }
 
 Status Store::add(const std::string& owner, std::string_view pack, const OwnerLimit& limit) {
-  std::vector<Sha256> brought;
-  std::uint64_t newly_owned = 0;
-  std::string fresh;  // the pieces that are new, as a pack
-  std::vector<std::pair<Sha256, std::pair<std::uint64_t, std::uint32_t>>> pieces;
-  bool all_fresh = true;
+  std::vector<PieceAt> pieces;
   BILLOW_TRY_VOID(each_piece(pack, [&](const Sha256& digest, std::string_view bytes) -> Status {
-    brought.push_back(digest);
-    if (!owner.empty() && !owned(owner, digest))
-      newly_owned += bytes.size();
-    pieces.push_back({digest,
-                      {static_cast<std::uint64_t>(bytes.data() - pack.data()),
-                       static_cast<std::uint32_t>(bytes.size())}});
-    all_fresh = all_fresh && !has(digest);
+    pieces.push_back({digest, static_cast<std::uint64_t>(bytes.data() - pack.data()),
+                      static_cast<std::uint32_t>(bytes.size())});
     return {};
   }));
-  if (limit.error)
-    if (const std::uint64_t wanted = bytes_of(owner) + newly_owned; wanted > limit.bytes_max)
-      return pass(limit.error(wanted));
+  return add_checked(owner, pack, std::move(pieces), limit);
+}
+
+Result<std::vector<Sha256>> Store::add_unnamed(const std::string& owner,
+                                               std::span<char> pack,
+                                               const OwnerLimit& limit) {
+  auto digests = BILLOW_TRY(name_pieces(pack));
+  std::vector<PieceAt> pieces;
+  std::uint64_t at = 0;
+  for (const Sha256& digest : digests) {
+    std::uint64_t size = 0;
+    std::memcpy(&size, pack.data() + at + digest.size(), sizeof size);
+    at += pack_header_bytes;
+    pieces.push_back({digest, at, static_cast<std::uint32_t>(size)});
+    at += size;
+  }
+  BILLOW_TRY_VOID(add_checked(owner, {pack.data(), pack.size()}, std::move(pieces), limit));
+  return digests;
+}
+
+Status Store::add_checked(const std::string& owner,
+                          std::string_view pack,
+                          std::vector<PieceAt> pieces,
+                          const OwnerLimit& limit) {
+  std::vector<Sha256> brought;
+  for (const PieceAt& piece : pieces)
+    brought.push_back(piece.digest);
+  check_packs_of(brought);
+  std::uint64_t newly_owned = 0;
+  bool all_fresh = true;
+  {
+    std::lock_guard lock(mutex_);
+    for (const PieceAt& piece : pieces) {
+      if (!owner.empty() && !owners_.has(owner, piece.digest))
+        newly_owned += piece.size;
+      all_fresh = all_fresh && !places_.contains(piece.digest);
+    }
+    if (limit.error)
+      if (const std::uint64_t wanted = bytes_of_locked(owner) + newly_owned;
+          wanted > limit.bytes_max)
+        return pass(limit.error(wanted));
+    if (!all_fresh)
+      std::erase_if(pieces, [&](const PieceAt& piece) { return places_.contains(piece.digest); });
+  }
+  std::string fresh;  // the pieces that are new, as a pack
   if (!all_fresh) {
-    std::erase_if(pieces, [&](const auto& piece) { return has(piece.first); });
-    for (auto& [digest, where] : pieces) {
-      const std::string_view bytes = pack.substr(where.first, where.second);
-      add_piece(fresh, digest, bytes);
-      where.first = fresh.size() - bytes.size();
+    for (PieceAt& piece : pieces) {
+      add_piece(fresh, piece.digest, pack.substr(piece.offset, piece.size));
+      piece.offset = fresh.size() - piece.size;
     }
     pack = fresh;
   }
-  if (!pieces.empty()) {
-    if (options_.bytes_refused > 0) {
-      std::lock_guard lock(mutex_);
-      trim_locked();
-      if (bytes_ + pack.size() > options_.bytes_refused)
-        return fail(Code::storage_full,
-                    fmt::format("the file store is full: {} are in use by waiting and running jobs",
-                                format_bytes(bytes_)),
-                    "stop jobs you do not need, or keep data on a volume");
-    }
-    const std::string name = hex(random_bytes(12)) + ".pack";
-    BILLOW_TRY_VOID(write_file_atomic(options_.directory + "/packs/" + name, pack, 0600));
-    std::lock_guard lock(mutex_);
-    const auto place =
-        packs_.insert(packs_.end(), Pack{name, pack.size(), system_clock().steady(), {}});
-    bytes_ += pack.size();
-    for (const auto& [digest, where] : pieces)
-      if (places_.emplace(digest, Place{place, where.first, where.second}).second)
-        place->pieces.push_back(digest);
-    trim_locked();
-  }
+  if (!pieces.empty())
+    BILLOW_TRY_VOID(write_pack(pack, pieces));
   if (owner.empty())
     return {};
   std::lock_guard lock(mutex_);
   if (const auto counted = owned_bytes_.find(owner); counted != owned_bytes_.end())
     counted->second += newly_owned;
   return owners_.add(owner, brought);
+}
+
+Status Store::write_pack(std::string_view pack, const std::vector<PieceAt>& pieces) {
+  if (options_.bytes_refused > 0) {
+    std::lock_guard lock(mutex_);
+    trim_locked();
+    if (bytes_ + pack.size() > options_.bytes_refused)
+      return fail(Code::storage_full,
+                  fmt::format("the file store is full: {} are in use by waiting and running jobs",
+                              format_bytes(bytes_)),
+                  "stop jobs you do not need, or keep data on a volume");
+  }
+  const std::string name = hex(random_bytes(12)) + ".pack";
+  BILLOW_TRY_VOID(write_file_atomic(options_.directory + "/packs/" + name, pack, 0600));
+  std::lock_guard lock(mutex_);
+  const auto place =
+      packs_.insert(packs_.end(), Pack{name, pack.size(), system_clock().steady(), {}});
+  bytes_ += pack.size();
+  for (const auto& [digest, offset, size] : pieces)
+    if (places_.emplace(digest, Place{place, offset, size}).second)
+      place->pieces.push_back(digest);
+  trim_locked();
+  return {};
 }
 
 void Store::trim() {
@@ -229,6 +345,7 @@ void Store::trim_locked() {
     for (const Sha256& digest : pack->pieces)
       places_.erase(digest);
     bytes_ -= pack->bytes;
+    unchecked_ -= pack->checked ? 0 : 1;
     pack = packs_.erase(pack);
   }
   if (bytes_ > options_.bytes_max)
@@ -286,6 +403,8 @@ Status Store::remove_from_pack(Packs::iterator pack, const DigestSet& removed) {
     if (!fd || ::pread(fd.get(), bytes.data(), bytes.size(), static_cast<off_t>(place.offset)) !=
                    static_cast<ssize_t>(bytes.size()))
       continue;  // damaged: it is fetched again
+    if (!pack->checked && sha256(bytes) != piece)
+      continue;
     add_piece(rest, piece, bytes);
     moved.push_back({piece, {pack, rest.size() - bytes.size(), place.size}});
   }
@@ -306,6 +425,7 @@ Status Store::remove_from_pack(Packs::iterator pack, const DigestSet& removed) {
       place->pieces.push_back(piece);
     }
   }
+  unchecked_ -= pack->checked ? 0 : 1;
   packs_.erase(pack);
   return {};
 }
@@ -335,29 +455,30 @@ Status Store::forget(const std::vector<Sha256>& trees) {
   return {};
 }
 
-Result<std::string> Store::read(const Sha256& digest) const {
-  std::string path;
-  std::uint64_t offset = 0;
-  std::string out;
-  {
-    std::lock_guard lock(mutex_);
-    const auto found = places_.find(digest);
-    if (found == places_.end())
-      return fail(Code::not_found,
-                  fmt::format("content {} is not in the store", digest_hex(digest)));
-    touch(found->second.pack);
-    path = pack_path(*found->second.pack);
-    offset = found->second.offset;
-    out.resize(found->second.size);
-  }
-  const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+Result<PieceFile> Store::locate(const Sha256& digest) {
+  check_packs_of({digest});
+  std::lock_guard lock(mutex_);
+  const auto found = places_.find(digest);
+  if (found == places_.end())
+    return fail(Code::not_found,
+                fmt::format("content {} is no longer in the store, perhaps lost in a power "
+                            "failure: submit the job again",
+                            digest_hex(digest)));
+  touch(found->second.pack);
+  return PieceFile{pack_path(*found->second.pack), found->second.offset, found->second.size};
+}
+
+Result<std::string> Store::read(const Sha256& digest) {
+  const PieceFile place = BILLOW_TRY(locate(digest));
+  std::string out(place.size, '\0');
+  const Fd fd(::open(place.path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd)
-    return fail_errno(path, errno);
+    return fail_errno(place.path, errno);
   for (std::size_t done = 0; done < out.size();) {
-    const ssize_t got =
-        ::pread(fd.get(), out.data() + done, out.size() - done, static_cast<off_t>(offset + done));
+    const ssize_t got = ::pread(fd.get(), out.data() + done, out.size() - done,
+                                static_cast<off_t>(place.offset + done));
     if (got <= 0)
-      return fail(Code::internal, fmt::format("{} is damaged", path),
+      return fail(Code::internal, fmt::format("{} is damaged", place.path),
                   "remove the file; its content is uploaded again when needed");
     done += static_cast<std::size_t>(got);
   }
@@ -368,18 +489,33 @@ Status Store::add_tree(const std::string& owner, const Sha256& digest, std::stri
   if (sha256(list) != digest)
     return fail(Code::invalid, "the list of files does not match its digest");
   const std::string path = tree_path(digest);
-  if (::utimensat(AT_FDCWD, path.c_str(), nullptr, 0) != 0)
+  if (!read_tree(digest))
     if (const Status written = write_file_atomic(path, list, 0600); !written && !file_exists(path))
       return written;
   return owner.empty() ? Status{} : give(owner, digest);
 }
 
-Result<std::string> Store::read_tree(const Sha256& digest) const {
+Result<std::string> Store::read_tree(const Sha256& digest) {
   const std::string path = tree_path(digest);
   auto list = read_file(path, tree_list_bytes_max);
+  bool known = false;
+  if (list) {
+    std::lock_guard lock(mutex_);
+    known = checked_trees_.contains(digest);
+  }
+  if (list && !known && sha256(*list) != digest) {
+    ::unlink(path.c_str());
+    list = fail(Code::not_found, "damaged");
+  }
   if (!list)
     return fail(Code::not_found, fmt::format("tree {} is not in the store", digest_hex(digest)),
                 "submit the job again; its files are then uploaded again");
+  if (!known) {
+    std::lock_guard lock(mutex_);
+    if (checked_trees_.size() >= checked_trees_max)
+      checked_trees_.clear();
+    checked_trees_.insert(digest);
+  }
   ::utimensat(AT_FDCWD, path.c_str(), nullptr, 0);
   return list;
 }

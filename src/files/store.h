@@ -7,6 +7,10 @@
 // used within the last minutes, because a client may just have learned that they exist.
 // Thread-safe.
 //
+// Nothing is synced to disk: that a process is killed loses nothing, and what a power failure
+// damaged is found by its digest. Packs from before the last start of the machine are therefore
+// read and checked once before they are used; damaged pieces count as absent.
+//
 // Content is stored once, but only owners who brought it can see it: see owners.h. The owner "" is
 // the store itself and sees everything.
 #pragma once
@@ -17,6 +21,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -24,6 +29,7 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "files/owners.h"
+#include "files/pack.h"
 #include "files/tree.h"
 
 namespace billow::limits {
@@ -52,6 +58,7 @@ class Store {
     std::uint64_t bytes_refused = 0;
     Duration kept_at_least = minutes(10);
     std::function<Needed()> needed;  // called when the limit is exceeded
+    std::string boot = {};           // names the running system; empty: ask it
   };
   static Result<std::unique_ptr<Store>> open(Options options);
 
@@ -62,12 +69,19 @@ class Store {
   // Checks every piece and rejects the whole pack if one is wrong. Stores only new pieces. The
   // owner then owns all of them.
   Status add(const std::string& owner, std::string_view pack, const OwnerLimit& limit = {});
+  // The same for a pack without digests. They are computed, filled in and returned.
+  Result<std::vector<Sha256>> add_unnamed(const std::string& owner,
+                                          std::span<char> pack,
+                                          const OwnerLimit& limit = {});
   std::uint64_t bytes_of(const std::string& owner);  // of what it has brought and is still kept
-  Result<std::string> read(const Sha256& digest) const;
+  Result<std::string> read(const Sha256& digest);
+  // Where the content is, for a process that sees the same files. Whoever has opened the file in
+  // the next minutes keeps the content.
+  Result<PieceFile> locate(const Sha256& digest);
 
   // Lists of trees by digest. Add a list after its pieces.
   Status add_tree(const std::string& owner, const Sha256& digest, std::string_view list);
-  Result<std::string> read_tree(const Sha256& digest) const;
+  Result<std::string> read_tree(const Sha256& digest);
   // Whether this owner brought the tree (or piece) or was given it.
   bool owned(const std::string& owner, const Sha256& digest);
   Status give(const std::string& owner, const Sha256& digest);
@@ -85,6 +99,7 @@ class Store {
     std::uint64_t bytes = 0;
     SteadyTime used;
     std::vector<Sha256> pieces;
+    bool checked = true;  // false: from before the last start of the machine
   };
   using Packs = std::list<Pack>;  // least recently used first
   struct Place {
@@ -95,7 +110,21 @@ class Store {
 
   explicit Store(Options options)
       : options_(std::move(options)), owners_(options_.directory + "/owners") {}
+  struct PieceAt {
+    Sha256 digest;
+    std::uint64_t offset = 0;
+    std::uint32_t size = 0;
+  };
   Status load();
+  void note_boot();
+  void load_pieces(Packs::iterator pack, int fd);
+  void check_packs_of(const std::vector<Sha256>& digests);
+  void take_out_damaged(const std::string& pack_name);
+  Status add_checked(const std::string& owner,
+                     std::string_view pack,
+                     std::vector<PieceAt> pieces,
+                     const OwnerLimit& limit);
+  Status write_pack(std::string_view pack, const std::vector<PieceAt>& pieces);
   void touch(Packs::iterator pack) const;
   void trim_locked();
   void prune_owners();
@@ -117,6 +146,8 @@ class Store {
   std::uint64_t bytes_ = 0;
   Owners owners_;
   std::unordered_map<std::string, std::uint64_t> owned_bytes_;  // counted when first asked for
+  std::size_t unchecked_ = 0;                                   // packs
+  DigestSet checked_trees_;
   SteadyTime trim_again_;  // after an attempt that could not free enough
 };
 

@@ -63,13 +63,65 @@ Status check_path(std::string_view path) {
     return bad(path, "contains a zero byte");
   if (path.front() == '/')
     return bad(path, "is absolute");
-  for (const std::string& name : split(path, '/')) {
+  for (std::string_view rest = path;;) {
+    const auto slash = rest.find('/');
+    const std::string_view name = rest.substr(0, slash);
     if (name == "..")
       return bad(path, "contains \"..\"");
     if (name.empty() || name == ".")
       return bad(path, "is not in normal form");
     if (name.size() > 255)
       return bad(path, "has a name longer than 255 bytes");
+    if (slash == rest.npos)
+      return {};
+    rest.remove_prefix(slash + 1);
+  }
+}
+
+// Whether each path comes after the one before, a directory right before its content, and is in a
+// directory of the list. Lists of a scan are so; then no path can appear twice.
+bool is_in_order(const std::vector<Entry>& entries) {
+  const auto less = [](std::string_view a, std::string_view b) {
+    const auto [x, y] = std::ranges::mismatch(a, b);
+    if (x == a.end() || y == b.end())
+      return x == a.end() && y != b.end();
+    // "a/b" comes before "a.b": the content of a directory before what follows it.
+    const auto rank = [](char c) {
+      return c == '/' ? -1 : static_cast<int>(static_cast<unsigned char>(c));
+    };
+    return rank(*x) < rank(*y);
+  };
+  std::vector<std::string_view> open;  // directories that the current one is in
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    const std::string_view path = entries[i].path;
+    if (i > 0 && !less(entries[i - 1].path, path))
+      return false;
+    const auto slash = path.rfind('/');
+    const std::string_view parent = slash == path.npos ? "" : path.substr(0, slash);
+    while (!open.empty() && open.back() != parent)
+      open.pop_back();
+    if (open.empty() && !parent.empty())
+      return false;
+    if (entries[i].kind == Kind::directory)
+      open.push_back(path);
+  }
+  return true;
+}
+
+// Nothing is below anything but a directory, and no path appears twice, in any order.
+Status check_places(const std::vector<Entry>& entries) {
+  if (is_in_order(entries))
+    return {};
+  std::map<std::string_view, Kind> seen;
+  for (const Entry& e : entries) {
+    const std::string_view path = e.path;
+    if (const auto slash = path.rfind('/'); slash != path.npos) {
+      const auto parent = seen.find(path.substr(0, slash));
+      if (parent == seen.end() || parent->second != Kind::directory)
+        return bad(path, "is not in a directory of the tree");
+    }
+    if (!seen.emplace(path, e.kind).second)
+      return bad(path, "appears twice");
   }
   return {};
 }
@@ -180,7 +232,6 @@ Result<Tree> decode(std::string_view list) {
                 "exclude directories in .billowignore");
   Tree tree;
   tree.entries.reserve(std::min<std::size_t>(count, in.data.size() / 15));
-  std::map<std::string, Kind, std::less<>> seen;
   std::uint64_t total = 0;
   for (std::uint64_t i = 0; i < count; ++i) {
     Entry e;
@@ -195,13 +246,6 @@ Result<Tree> decode(std::string_view list) {
       return bad(e.path, "is not a file, directory or link");
     e.kind = static_cast<Kind>(kind);
     BILLOW_TRY_VOID(check_path(e.path));
-    if (const auto slash = e.path.rfind('/'); slash != std::string::npos) {
-      const auto parent = seen.find(std::string_view(e.path).substr(0, slash));
-      if (parent == seen.end() || parent->second != Kind::directory)
-        return bad(e.path, "is not in a directory of the tree");
-    }
-    if (!seen.emplace(e.path, e.kind).second)
-      return bad(e.path, "appears twice");
     if (e.kind == Kind::link)
       BILLOW_TRY_VOID(check_link(e.path, e.target));
     else if (!e.target.empty())
@@ -223,6 +267,7 @@ Result<Tree> decode(std::string_view list) {
   }
   if (!in.data.empty())
     return unreadable();
+  BILLOW_TRY_VOID(check_places(tree.entries));
   return tree;
 }
 

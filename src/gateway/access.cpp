@@ -107,16 +107,18 @@ std::optional<net::Response> check_access(Front& front,
                                           std::string_view secret,
                                           std::string_view peer_key) {
   const auto& headers = front.head().headers;
-  if (const auto peer = headers.get(peer_header); !peer.empty()) {
-    if (!equal_constant_time(peer, peer_key))
+  // Also refused: an empty one, and one beside another.
+  if (const std::size_t peers = headers.count(peer_header); peers > 0) {
+    if (peers > 1 || peer_key.empty() || !equal_constant_time(headers.get(peer_header), peer_key))
       return net::problem(403, fmt::format("{} is not for clients", peer_header), "",
                           front.request_id());
     front.ticket.from_peer = true;  // the other gateway has admitted the client
     front.ticket.strip_header = peer_header;
     return std::nullopt;
   }
-  if (const auto internal = headers.get(internal_header); !internal.empty()) {
-    if (!equal_constant_time(internal, secret))
+  if (const std::size_t internals = headers.count(internal_header); internals > 0) {
+    if (internals > 1 || secret.empty() ||
+        !equal_constant_time(headers.get(internal_header), secret))
       return net::problem(403, fmt::format("{} is not for clients", internal_header), "",
                           front.request_id());
     front.ticket.strip_header = internal_header;

@@ -118,6 +118,7 @@ void Gateway::take_table(Table table) {
   const Decision decision(*this);
   const auto now = loop_.steady();
   head_was_here_ = head_is_here();
+  knows_endpoints_ = true;
   peers_->take(table.peers);
   routes_.take(table.door.models);
   hosts_.take(table.door.domains);

@@ -186,6 +186,8 @@ class Gateway final : public ProxyHost {
   void arrived_at(const std::shared_ptr<Front>& front,
                   const std::shared_ptr<LiveEndpoint>& endpoint,
                   std::size_t prefix_bytes);
+  void arrived_by_path(const std::shared_ptr<Front>& front);
+  void arrived_from_peer(const std::shared_ptr<Front>& front);
   void arrived_by_host(const std::shared_ptr<Front>& front, const HostNames::Found& found);
   void arrived_by_grpc(const std::shared_ptr<Front>& front);
   std::shared_ptr<LiveEndpoint> find_by_host(const HostNames::Found& found) const;
@@ -297,6 +299,7 @@ class Gateway final : public ProxyHost {
   std::string told_;        // the last report to the head: how many replicas of each endpoint are
                             // ready, asleep and starting
   std::string kept_table_;  // as written last
+  bool knows_endpoints_ = false;                  // from the head, or from the table that was kept
   std::map<std::string, EndpointFigures> saved_;  // counters from before this process
   SteadyTime saved_at_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);

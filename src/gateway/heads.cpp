@@ -3,6 +3,7 @@
 #include <array>
 
 #include "base/text.h"
+#include "gateway/gateway.h"
 #include "gateway/grpc.h"
 #include "gateway/peers.h"
 #include "gateway/proxy.h"
@@ -58,12 +59,14 @@ bool ours(std::string_view name) {
       return same_field(name, "X-Request-Id");
     case 14:
       return same_field(name, "True-Client-Ip");
+    case 13:
+      return same_field(name, peer_header);
     case 15:
       return same_field(name, "X-Forwarded-For");
     case 16:
       return same_field(name, "X-Forwarded-Host");
     case 17:
-      return same_field(name, "X-Forwarded-Proto");
+      return same_field(name, "X-Forwarded-Proto") || same_field(name, internal_header);
     case 18:
       return same_field(name, "X-Forwarded-Prefix");
     default:
@@ -126,10 +129,13 @@ void append_target(std::string& out, const Front& front) {
   out.append(target);
 }
 
+// The endpoint that a client names is for its own gateway: another one must not be led by it to an
+// endpoint whose key was not asked for.
 bool is_for_gateway(std::string_view name, std::string_view value, const Ticket& ticket) {
   if (!ticket.strip_header.empty() && equal_nocase(name, ticket.strip_header))
     return true;
-  if (!ticket.named.empty() && equal_nocase(name, grpc_endpoint_header))
+  const bool to_peer = ticket.upstream && !ticket.upstream->peer_key.empty();
+  if ((to_peer || !ticket.named.empty()) && equal_nocase(name, grpc_endpoint_header))
     return true;
   // A key of some endpoint, even if this one asks for none. An application's own credentials pass.
   return (equal_nocase(name, "Authorization") || equal_nocase(name, "X-Api-Key")) &&

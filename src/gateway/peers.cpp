@@ -102,7 +102,8 @@ void Peers::ask(const std::shared_ptr<Peer>& peer) {
           live->round_trip_ns =
               live->there ? (live->round_trip_ns + (now - began).ns) / 2 : (now - began).ns;
         if (there != live->there)
-          log_info("the gateway of region {} {}", live->row.region,
+          log_info("the gateway {} {}",
+                   live->row.region.empty() ? "beside this one" : "of region " + live->row.region,
                    there ? "answers" : "does not answer");
         live->there = there;
       });

@@ -17,6 +17,7 @@ namespace {
 
 constexpr Duration dial_again = milliseconds(200);
 constexpr Duration figures_period = seconds(1);
+constexpr int failures_until_said = 25;
 constexpr Duration drain_patience = seconds(20), leave_patience = seconds(5);
 // Of a gateway with a successor: for its streams, and for answers of the head.
 constexpr Duration hand_over_patience = minutes(10), last_answers_patience = milliseconds(500);
@@ -76,7 +77,7 @@ class Line final : public HeadLink {
       if (reached)
         return dial_certified();
       certificate_->connection_failed();
-      again_ = loop_.after(dial_again, [this] { dial(); });
+      failed(reached.error());
     });
   }
   // The client is made anew after the certificate has changed.
@@ -91,40 +92,48 @@ class Line final : public HeadLink {
     return {};
   }
   void dial_certified() {
-    if (const Status open = open_client(); !open) {
-      log_warn("the head: {}", open.error().message);
-      again_ = loop_.after(dial_again, [this] { dial(); });
-      return;
-    }
-    const auto token = read_file(token_path_, 4096);
+    if (const Status open = open_client(); !open)
+      return failed({Code::invalid, open.error().message, ""});
+    const auto token = token_path_.empty() ? Result<std::string>("") : read_file(token_path_, 4096);
+    if (!token)
+      return failed({Code::invalid, token.error().message, ""});
     net::ClientRequest request;
     request.endpoint = head_;
     request.target =
         region_.empty() ? "/v1/gateway" : "/v1/gateway?region=" + net::percent_encode(region_);
     request.timeout = seconds(5);
-    if (token)
+    if (!token->empty())
       request.headers.set("Authorization", "Bearer " + std::string(trim(*token)));
     client_->connect_websocket(
         std::move(request), {.message_bytes_max = 64 << 20, .queue_bytes_max = 64 << 20},
         [this](Result<std::shared_ptr<net::WebSocket>> made) {
           if (!made) {
             certificate_->connection_failed();
-            // A head that is away comes back. A wrong certificate does not fix itself, so it is
-            // logged.
-            const bool lasting = made.error().code != Code::unavailable ||
-                                 made.error().message.find("TLS") != std::string::npos;
-            if (lasting && !complained_)
-              log_warn("the head: {}", made.error().message);
-            complained_ = complained_ || lasting;
-            again_ = loop_.after(dial_again, [this] { dial(); });
-            return;
+            return failed(made.error());
           }
           complained_ = false;
+          failures_ = 0;
           socket_ = std::move(*made);
           socket_->on_close([this](const net::WebSocket::Closed&) { lost(); });
           socket_->on_message([this](std::string_view text, bool) { heard(text); });
           say(gateway_.figures());
         });
+  }
+  // A head that is away usually comes back: that is said after a while. What does not fix itself is
+  // said at once.
+  void failed(const Error& why) {
+    const bool away = why.code == Code::unavailable && why.message.find("TLS") == std::string::npos;
+    if (!complained_ && (!away || ++failures_ == failures_until_said)) {
+      complained_ = true;
+      if (why.code == Code::unauthorized && token_path_.empty())
+        log_warn(
+            "the head wants a token: `billow token create NAME --scope gateway`, --token-file");
+      else if (why.code == Code::unauthorized)
+        log_warn("the head does not accept the token in {}", token_path_);
+      else
+        log_warn("cannot reach the head: {}", why.message);
+    }
+    again_ = loop_.after(dial_again, [this] { dial(); });
   }
   void lost() {
     socket_ = nullptr;
@@ -162,6 +171,7 @@ class Line final : public HeadLink {
   std::unordered_map<std::uint64_t, std::function<void(Result<Reply>)>> asked_;
   net::Timer again_, figures_timer_;
   bool complained_ = false;
+  int failures_ = 0;    // since it was connected
   bool stale_ = false;  // the client shows a certificate of before
 };
 

@@ -112,13 +112,14 @@ class Service {
   std::shared_ptr<Job> find(const std::string& name);
   std::shared_ptr<Job> find_by_token(const char* token);
   Result<Gpu*> gpu_of(const Job& job, std::uint32_t place);
-  // suspend.cpp
+  // closing.cpp
   // Leaves in `links` the processes that stopped at their gates; the others have ended or are
   // ending.
   Status close_gates(Job& job,
                      std::vector<std::shared_ptr<ShimLink>>& links,
                      int timeout_ms,
                      MoveReport& report);
+  // suspend.cpp
   Status list_chunks(Job& job, const std::vector<std::shared_ptr<ShimLink>>& links);
   // The job's movable bytes, or why it cannot be suspended now.
   Result<std::uint64_t> check_suspendable(Job& job, int timeout_ms);

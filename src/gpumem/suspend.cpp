@@ -1,7 +1,7 @@
-// Suspends a job, step by step: close the gates, list the chunks, copy them into the arena, and for
-// a cold suspend let the driver checkpoint the rest. A step that fails leaves the job running.
+// Suspends a job, step by step: close the gates (closing.cpp), list the chunks, copy them into the
+// arena, and for a cold suspend let the driver checkpoint the rest. A step that fails leaves the
+// job running.
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <thread>
 
@@ -9,44 +9,6 @@
 #include "gpumem/steady.h"
 
 namespace billow::gpumem {
-
-// Closes the gate of every process and waits until the GPU is idle.
-Status Service::close_gates(Job& job,
-                            std::vector<std::shared_ptr<ShimLink>>& links,
-                            int timeout_ms,
-                            MoveReport& report) {
-  std::vector<std::pair<std::shared_ptr<ShimLink>, std::uint32_t>> asked;
-  for (auto& link : links)
-    if (const auto sent = link->send(BILLOW_PREPARE, static_cast<std::uint64_t>(timeout_ms)))
-      asked.emplace_back(link, *sent);
-  const bool any = !links.empty();
-  links.clear();
-  Status worst;
-  for (auto& [link, sequence] : asked) {
-    auto answer = link->wait(sequence, timeout_ms + 5000);
-    if (!answer) {
-      if (answer.error().code != Code::unavailable)
-        worst = pass(answer.error());
-      continue;
-    }
-    if (answer->head.status == ESHUTDOWN)
-      continue;  // it is ending
-    if (answer->head.status == EBUSY)
-      worst = fail(Code::timed_out,
-                   "the GPU was still busy after " + std::to_string(timeout_ms) +
-                       " ms: a kernel or a call is still running",
-                   "try again, or allow more time");
-    else if (answer->head.status)
-      worst = fail_errno("a process could not be stopped at its gate", answer->head.status);
-    else {
-      report.residue_bytes += answer->head.arg1;
-      links.push_back(link);
-    }
-  }
-  if (worst && any && links.empty())
-    return fail(Code::conflict, "job " + job.spec.name + " is ending");
-  return worst;
-}
 
 // Asks every process which chunks it has.
 Status Service::list_chunks(Job& job, const std::vector<std::shared_ptr<ShimLink>>& links) {

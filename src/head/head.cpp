@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "files/root.h"
+#include "head/door/file_door.h"
 #include "head/local_agent.h"
 #include "head/needed_files.h"
 #include "head/open_files.h"
@@ -59,6 +60,7 @@ Head::Head(HeadOptions options)
 
 Head::~Head() {
   server_.reset();
+  file_door_.reset();
   timers_.clear();
   workers_.reset();
   pools_.reset();
@@ -234,6 +236,10 @@ Status Head::open_files() {
                                             return *needed_files_.lock();
                                           }}));
   look_at_needed_files();
+  if (auto door = FileDoor::open(*files_))
+    file_door_ = std::move(*door);
+  else
+    log_warn("clients on this machine send files over HTTP: {}", door.error().message);
   if (!options_.logs_bucket.empty())
     log_bucket_ = BILLOW_TRY(LogBucket::open({.url = options_.logs_bucket,
                                               .installation = BILLOW_TRY(store_->installation()),

@@ -42,6 +42,8 @@
 
 namespace billow::head {
 
+class FileDoor;
+
 // What answers HTTP requests: net::HttpServer::Options says when each part is called.
 struct Service {
   net::Handler handler;
@@ -82,6 +84,7 @@ class Head {
   const Sampling& sampling() const { return *sampling_; }
   const History& history() const { return *history_; }
   files::Store& files() const { return *files_; }
+  FileDoor* file_door() const { return file_door_.get(); }  // null: it could not be opened
   const std::string& data_dir() const { return options_.data_dir; }
   std::string outputs_dir() const { return files_dir() + "/outputs"; }
   Certificates& certificates() const { return *certificates_; }
@@ -157,6 +160,7 @@ class Head {
   std::unique_ptr<LogBucket> log_bucket_;
   std::unique_ptr<KeptLogs> logs_;
   std::unique_ptr<files::Store> files_;
+  std::unique_ptr<FileDoor> file_door_;
   std::unique_ptr<Notifier> notifier_;
   std::unique_ptr<PersonalNotices> personal_;
   std::unique_ptr<net::HttpServer> server_;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "api/host.h"
+#include "head/door/file_door.h"
 #include "head/head.h"
 #include "server/local_accounts.h"
 
@@ -108,6 +109,12 @@ class HeadHost final : public api::Host {
 
   // ---- files and secrets
   files::Store& files() override { return head_.files(); }
+  Result<files::DoorTicket> file_ticket(const std::string& owner,
+                                        const files::OwnerLimit& limit) override {
+    if (!head_.file_door())
+      return fail(Code::not_found, "this head takes files only over HTTP");
+    return head_.file_door()->grant(owner, limit);
+  }
   std::string outputs_dir() const override { return head_.outputs_dir(); }
   void copy_files(NodeId node,
                   wire::agent_v1::CopyFiles request,

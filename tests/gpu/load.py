@@ -1,7 +1,10 @@
 """A PyTorch load that answers lines: `run KIND SECONDS` → iterations, seconds, and the best group's
 seconds per iteration; `at KIND START FROM UNTIL END` (times of the monotonic clock) → how many
-iterations it made from FROM until UNTIL while it ran from START to END. Kinds: matmul, train, graph; for mixed pairs also long (matrices of 12288), step (a training step that reads its
+iterations it made from FROM until UNTIL while it ran from START to END; `paired KIND SECONDS STEPS
+FILE` → ratios of groups of STEPS by turns through the shim and past it, into FILE. Kinds: matmul,
+train, graph, replay (a training step as one graph); for mixed pairs also long (matrices of 12288), step (a training step that reads its
 loss and then computes on the host), memory (bound by memory) and tiny (small kernels)."""
+import json
 import sys
 import time
 
@@ -69,6 +72,22 @@ if "mixed" in sys.argv:
         memory=(lambda: wide.mul_(1.0), 10),
         tiny=(lambda: little.add_(1.0), 500),
     )
+if "replay" in sys.argv:
+
+    def captured_step():
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                train()
+        torch.cuda.current_stream().wait_stream(side)
+        optimizer.zero_grad(set_to_none=True)
+        captured = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(captured):
+            train()
+        return captured
+
+    steps["replay"] = (captured_step().replay, 20)
 for step, _ in list(steps.values()):
     for _ in range(3 if "mixed" in sys.argv else 20):
         step()
@@ -109,8 +128,22 @@ def run_at(step, group, start, since, until, end):
     )
 
 
+def run_paired(kind, seconds, count, path):
+    from bypass import by_turns
+
+    before = torch.cuda.memory_stats()["num_device_alloc"]
+    got = by_turns(steps[kind][0], torch.cuda.synchronize, float(seconds), int(count))
+    got["allocations"] = torch.cuda.memory_stats()["num_device_alloc"] - before
+    with open(path, "w") as out:
+        json.dump(got, out)
+    print(f"ok pairs={len(got['ratios'])}", flush=True)
+
+
 for line in sys.stdin:
     words = line.split()
     if not words or words[0] == "quit":
         break
+    if words[0] == "paired":
+        run_paired(*words[1:])
+        continue
     (run if words[0] == "run" else run_at)(*steps[words[1]], *map(float, words[2:]))

@@ -3,10 +3,11 @@
 Two processes of one program differ by more than the targets, in where their memory and threads
 fell. So both run on the same two cores, with addresses and hashes that do not change from process
 to process, and several pairs of them are compared. BILLOW_GPU_TEST_RUNS and BILLOW_GPU_TEST_PAIRS
-say how many. A pair keeps its difference for as long as it lives and the next has another, so for
-tiny launches one process also launches by turns through the shim and past it."""
+say how many. A pair keeps its difference for as long as it lives and the next has another, so
+tiny launches and training steps also go by turns through the shim and past it in one process."""
 import statistics
 
+from bypass import interval
 from rig import *
 
 RUNS = int(os.environ.get("BILLOW_GPU_TEST_RUNS", "1"))
@@ -150,6 +151,80 @@ def part_torch_overhead(
         shimmed.quit()
     for kind, what in kinds:
         report(what, ratios[kind], 0.005 if kind == "train" else 0.01)
+
+
+def paired_steps(service, name, number, seconds):
+    """One process whose training steps go by turns through the shim and past it."""
+    path = os.path.join(tempfile.mkdtemp(prefix="bp-"), "ratios")
+    if SIM:
+        program = [os.path.join(HERE, "bypass.py"), str(seconds), "2", path]
+    else:
+        program = [os.path.join(HERE, "load.py")]
+    p = steady([sys.executable, *program], service.env(name))
+    p.answer("start")
+    if not SIM:
+        p.ask(f"paired train {seconds} 10 {path}")
+    p.quit()
+    with open(path) as f:
+        got = json.load(f)
+    middle, low, high = interval([got["ratios"]])
+    calls = got["calls"]
+    print(
+        (
+            f"process {number}: {middle * 100:+.3f} % ({low * 100:+.3f}..{high * 100:+.3f}) of"
+            f" {len(got['ratios'])} pairs; through the shim twice"
+            f" {statistics.median(got['control']) * 100:+.3f} %; a step takes"
+            f" {got['past_s'] * 1e6:.1f} us past it and {got['through_s'] * 1e6:.1f} through it,"
+            f" with {sum(calls.values()):.1f} hooked calls:"
+            f" {', '.join(f'{n} {c:.1f}' for n, c in calls.items())}; device allocations"
+            f" meanwhile: {got.get('allocations', 0)}"
+        ),
+        flush=True,
+    )
+    return got
+
+
+def part_steps():
+    """The training step by turns within one process, several processes of them."""
+    service = MemoryService(64 * MIB)
+    name = service.job("lone", memory=8 * GIB if not SIM else 256 * MIB)
+    seconds = float(os.environ.get("BILLOW_GPU_TEST_SECONDS", "0.5" if SIM else "25"))
+    all_of_them = [paired_steps(service, name, i, seconds) for i in range(RUNS)]
+    middle, low, high = interval([got["ratios"] for got in all_of_them])
+    _, none_low, none_high = interval([got["control"] for got in all_of_them])
+    each = [statistics.median(got["ratios"]) for got in all_of_them]
+    pairs = sum(len(got["ratios"]) for got in all_of_them)
+    Table.add(
+        "overhead, small training step, by turns through the shim and past it",
+        (
+            f"{middle * 100:+.2f} % (95 %: {low * 100:+.2f}..{high * 100:+.2f}; {pairs} pairs in"
+            f" {RUNS} processes, whose medians are {min(each) * 100:+.2f}..{max(each) * 100:+.2f};"
+            f" through it twice: {none_low * 100:+.2f}..{none_high * 100:+.2f})"
+        ),
+        "<= 0.5 %",
+        high <= 0.005,
+    )
+    service.stop()
+
+
+def part_replay():
+    """A training step as one graph: what the host does hardly counts, where memory lies does."""
+    service = MemoryService(64 * MIB)
+    name = service.job("lone", memory=8 * GIB)
+    ratios = []
+    for _ in range(PAIRS):
+        plain, shimmed = (
+            steady([sys.executable, os.path.join(HERE, "load.py"), "replay"], env)
+            for env in (None, service.env(name))
+        )
+        for p in (plain, shimmed):
+            p.answer("start of load.py")
+        a, b = compare(plain, shimmed, lambda p: 1 / rate(p.ask("run replay 0.1")), 40)
+        ratios.append(b / a - 1)
+        plain.quit()
+        shimmed.quit()
+    report("training step as one graph", ratios, 0.005)
+    service.stop()
 
 
 def part_train():

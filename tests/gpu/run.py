@@ -1,10 +1,18 @@
 """The GPU tests: `run.py --part N`. Each part prints a table; see tools/dev/gpu-test.sh."""
 import argparse
+import importlib
 import random
 import statistics
 import sys
 
-from overhead import part_overhead, part_tiny, part_torch_overhead, part_train
+from overhead import (
+    part_overhead,
+    part_replay,
+    part_steps,
+    part_tiny,
+    part_torch_overhead,
+    part_train,
+)
 from rig import *
 
 PATHS = (
@@ -504,71 +512,16 @@ def part_rest():
     """What fell short of its bar before, and the product: one run of about four minutes."""
     from product import part_product
 
-    for part in (part_product, part_strict) + (() if SIM else (part_train,)) + (part_swaps,):
+    for part in (part_product, part_strict, part_steps, part_swaps):
         try:
             part()
         except Exception as error:
             Table.add(part.__name__, f"{type(error).__name__}: {error}", "runs", False)
 
 
-def part_verdicts():
-    from product import part_idle
-
-    part_idle()
-
-
-def part_signals():
-    from record import part_record
-
-    part_record()
-
-
-def part_wakes():
-    from wake import part_wake
-
-    part_wake()
-
-
-def part_exit():
-    from exits import part_exits
-
-    part_exits()
-
-
-def part_link():
-    from sizes import part_sizes
-
-    part_sizes(stock_checkpoint)
-
-
-def part_sharing():
-    from ipc import part_ipc
-
-    part_ipc()
-
-
-def part_tiers():
-    from asleep import part_asleep
-
-    part_asleep()
-
-
-def part_kinds():
-    from programs import part_programs
-
-    part_programs()
-
-
-def part_mix():
-    from mixed import part_mixed
-
-    part_mixed()
-
-
-def part_walls():
-    from wall import part_wall
-
-    part_wall()
+def later(module, part, *arguments):
+    """A part whose module is loaded when it runs."""
+    return lambda: getattr(importlib.import_module(module), part)(*arguments)
 
 
 def part_swaps():
@@ -589,22 +542,25 @@ PARTS = {
     "5": part_cycles,
     "6": part_turns,
     "7": part_rest,
-    "8": part_verdicts,
-    "9": part_signals,
+    "8": later("product", "part_idle"),
+    "9": later("record", "part_record"),
 }
 ALONE = {
     "strict": part_strict,
     "train": part_train,
+    "steps": part_steps,
+    "replay": part_replay,
     "tiny": part_tiny,
     "swap": part_swaps,
-    "sizes": part_link,
-    "wake": part_wakes,
-    "exits": part_exit,
-    "ipc": part_sharing,
-    "mixed": part_mix,
-    "asleep": part_tiers,
-    "programs": part_kinds,
-    "wall": part_walls,
+    "sizes": later("sizes", "part_sizes", stock_checkpoint),
+    "wake": later("wake", "part_wake"),
+    "exits": later("exits", "part_exits"),
+    "ipc": later("ipc", "part_ipc"),
+    "mixed": later("mixed", "part_mixed"),
+    "asleep": later("asleep", "part_asleep"),
+    "programs": later("programs", "part_programs"),
+    "nccl": later("nccl", "part_nccl"),
+    "wall": later("wall", "part_wall"),
 }  # pieces of the above, by name
 
 
@@ -612,7 +568,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--part", default="all")
     chosen = parser.parse_args().part
-    needs_torch = ("2", "5", "6", "8", "train", "mixed", "programs", "wall")
+    needs_torch = ("2", "5", "6", "8", "train", "replay", "mixed", "programs", "nccl", "wall")
     for number, part in {**PARTS, **ALONE}.items():
         if number not in chosen.split(",") and not (chosen == "all" and number in PARTS):
             continue

@@ -54,6 +54,8 @@ class Bench:
         return time.monotonic() - began
 
     def compare(self, name, path, changed):
+        """Prints both times of each state. Returns the names of those that miss the bar."""
+        missed = []
         for state in ("first time", "unchanged", "one file changed"):
             if state == "one file changed":
                 with open(os.path.join(path, changed), "ab") as f:
@@ -66,6 +68,9 @@ class Bench:
                 ),
                 flush=True,
             )
+            if ours > BAR * theirs:
+                missed.append(f"{name}, {state}")
+        return missed
 
 
 def main():
@@ -80,11 +85,13 @@ def main():
         make_small(root + "/small", asked.files)
         make_large(root + "/large", asked.mib)
         subprocess.run(["sync"], check=True)
-        bench.compare(f"{asked.files} small files", root + "/small", "d0/f0.txt")
-        bench.compare(f"{asked.mib} MiB in 4 files", root + "/large", "m0.bin")
+        missed = bench.compare(f"{asked.files} small files", root + "/small", "d0/f0.txt")
+        missed += bench.compare(f"{asked.mib} MiB in 4 files", root + "/large", "m0.bin")
     finally:
         bench.call("down")
         shutil.rmtree(root, ignore_errors=True)
+    if missed:
+        sys.exit(f"slower than {BAR} times rsync: {'; '.join(missed)}")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,8 @@
 #   sizes: suspend and resume of 20 and 50 GiB beside the stock driver (two minutes) ·
 #   mixed: shares of ten pairs of different work (eight minutes) · asleep: 160 GiB of suspended memory (two minutes) ·
 #   programs: many different programs suspended and resumed at work (two minutes) ·
+#   nccl: two ranks of NCCL on one GPU · steps: the training step by turns through the shim and past it in one process ·
+#   replay: the training step as one graph, with and without the shim · train: the step in pairs of processes ·
 #   wall: jobs with --isolation strict, from the bundle
 # --sim: run everything, small, on the simulated driver. That checks the tests, not the figures.
 part=all
@@ -46,6 +48,7 @@ compile_one() { # object, source, flags...: only when the source or any header i
     compile_one "$out/obj/gpumem_$(basename "$f" .cpp).o" "$f"
   done
   compile_one "$out/obj/probe.o" "$root/tests/gpu/probe.cpp"
+  compile_one "$out/obj/bypass.o" "$root/tests/gpu/bypass.cpp"
   compile_one "$out/obj/child_of_tests.o" "$root/tests/unit/shim/child.cpp"
 } >"$out/compile.txt"
 say "gpu-test: compiling $(wc -l <"$out/compile.txt") files with $($cxx --version | head -1)"
@@ -54,6 +57,7 @@ gcc -shared -Wl,-z,defs -Wl,-soname,libbillow-cuda.so -o "$out/libbillow-cuda.so
 $cxx -shared -Wl,-Bsymbolic -Wl,-soname,libcuda.so.1 -o "$out/sim-cuda/libcuda.so.1" "$out"/obj/sim_*.o -lpthread
 $cxx -o "$out/billow-gpumem" "$out"/obj/gpumem_*.o -lpthread -ldl
 $cxx -o "$out/probe" "$out/obj/probe.o" -ldl -lpthread
+$cxx -shared -o "$out/libbypass.so" "$out/obj/bypass.o" -ldl
 $cxx -o "$out/shim_child" "$out/obj/child_of_tests.o" -ldl -lpthread
 export BILLOW_GPU_TEST_BUILD="$out" PYTHONUNBUFFERED=1
 if [ -n "$sim" ]; then

@@ -15,9 +15,9 @@
 namespace billow::agent {
 namespace {
 
-class HeadClient {
+class ContentHead {
  public:
-  explicit HeadClient(const ContentSource& source)
+  explicit ContentHead(const ContentSource& source)
       : http_({.endpoint = source.head, .tls = source.tls}), credential_(source.credential) {}
   Result<std::string> call(net::Method method, std::string target, std::string body = {}) {
     net::BlockingClient::Call call{.method = method,
@@ -49,7 +49,7 @@ Result<std::string> ask_head(const ContentSource& source,
                              net::Method method,
                              std::string target,
                              std::string body) {
-  HeadClient head(source);
+  ContentHead head(source);
   return head.call(method, std::move(target), std::move(body));
 }
 
@@ -63,7 +63,7 @@ Status fetch_content(const ContentSource& source,
                      const std::string& digest,
                      const ContentSink& sink) {
   const Sha256 wanted = BILLOW_TRY(files::parse_digest(digest));
-  HeadClient head(source);
+  ContentHead head(source);
   const std::string list = BILLOW_TRY(head.call(net::Method::get, "/v1/files/trees/" + digest));
   if (sha256(list) != wanted)
     return fail(Code::invalid, "the list of files does not match its digest");

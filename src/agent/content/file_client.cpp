@@ -125,27 +125,69 @@ Result<Announced> read_announced(const std::string& answer) {
 }
 
 // Removes what is not of the tree, asks for the entries that are not there, and returns them.
-Result<files::Tree> ask_for_missing(int fd, const std::string& directory, const files::Tree& tree) {
+// `states` becomes those of the entries that are there.
+Result<files::Tree> ask_for_missing(int fd,
+                                    const std::string& directory,
+                                    const files::Tree& tree,
+                                    EntryStates& states) {
   std::string known(tree.entries.size() * sizeof(EntryState), '\0');
   BILLOW_TRY_VOID(receive(fd, known.data(), known.size()));
-  const std::vector<bool> there =
-      BILLOW_TRY(keep_only(directory, tree, BILLOW_TRY(decode_states(known, tree.entries.size()))));
+  states = BILLOW_TRY(decode_states(known, tree.entries.size()));
+  const std::vector<bool> there = BILLOW_TRY(keep_only(directory, tree, states));
   files::Tree missing;
   std::string asked(there.size(), '0');
   for (std::size_t i = 0; i < there.size(); ++i)
     if (!there[i]) {
       asked[i] = '1';
+      states[i] = {};
       missing.entries.push_back(tree.entries[i]);
     }
   BILLOW_TRY_VOID(send_all(fd, asked));
   return missing;
 }
 
-// Reads the file list and then the pieces, as the agent sends them. Returns the tree.
+// Fewer and larger reads than there are pieces, but never beyond the last one.
+class BufferedReader {
+ public:
+  BufferedReader(int fd, std::uint64_t left) : fd_(fd), left_(left) {}
+  Status read(char* into, std::size_t size) {
+    while (size > 0) {
+      if (at_ == buffer_.size()) {
+        if (size >= chunk) {
+          BILLOW_TRY_VOID(receive(fd_, into, size));
+          left_ -= size;
+          return {};
+        }
+        buffer_.resize(static_cast<std::size_t>(std::min<std::uint64_t>(chunk, left_)));
+        BILLOW_TRY_VOID(receive(fd_, buffer_.data(), buffer_.size()));
+        left_ -= buffer_.size();
+        at_ = 0;
+      }
+      const std::size_t n = std::min(size, buffer_.size() - at_);
+      std::memcpy(into, buffer_.data() + at_, n);
+      at_ += n;
+      into += n;
+      size -= n;
+    }
+    return {};
+  }
+
+ private:
+  static constexpr std::size_t chunk = 128 << 10;
+  int fd_;
+  std::uint64_t left_;
+  std::string buffer_;
+  std::size_t at_ = 0;
+};
+
+// Reads the file list and then the pieces, as the agent sends them. Returns the tree, and sets the
+// states of what was there before.
 Result<files::Tree> receive_tree(int fd,
                                  const std::string& answer,
                                  const Sha256* wanted,
-                                 const std::string& directory) {
+                                 const std::string& directory,
+                                 bool agent_fills_large,
+                                 EntryStates& states) {
   const Announced announced = BILLOW_TRY(read_announced(answer));
   std::string list(announced.list_bytes, '\0');
   BILLOW_TRY_VOID(receive(fd, list.data(), list.size()));
@@ -153,21 +195,37 @@ Result<files::Tree> receive_tree(int fd,
     return fail(Code::invalid, "the list of files does not match its digest");
   files::Tree tree = BILLOW_TRY(files::decode(list));
   const files::Tree missing =
-      announced.kept ? BILLOW_TRY(ask_for_missing(fd, directory, tree)) : tree;
+      announced.kept ? BILLOW_TRY(ask_for_missing(fd, directory, tree, states)) : tree;
   // Pieces arrive in the list's order, which also determines their sizes.
   std::vector<std::size_t> piece_sizes;
+  std::uint64_t left = 0;
   for (const files::Entry& e : missing.entries)
     for (std::size_t i = 0; i < e.pieces.size(); ++i)
-      piece_sizes.push_back(files::piece_size(e, i));
+      if (!agent_fills_large || e.size < filled_bytes_min) {
+        piece_sizes.push_back(files::piece_size(e, i));
+        left += piece_sizes.back();
+      }
   std::size_t next = 0;
-  BILLOW_TRY_VOID(
-      files::write_tree(directory, missing, [&](const Sha256& piece) -> Result<std::string> {
-        std::string out(piece_sizes[next++], '\0');
-        BILLOW_TRY_VOID(receive(fd, out.data(), out.size()));
-        if (sha256(out) != piece)
-          return fail(Code::invalid, "a piece of a file does not match its digest");
-        return out;
-      }));
+  BufferedReader in(fd, left);
+  files::TreeSource source{.piece = [&](const Sha256& piece) -> Result<std::string> {
+    std::string out(piece_sizes[next++], '\0');
+    BILLOW_TRY_VOID(in.read(out.data(), out.size()));
+    if (sha256(out) != piece)
+      return fail(Code::invalid, "a piece of a file does not match its digest");
+    return out;
+  }};
+  if (agent_fills_large) {
+    source.alone = true;
+    source.large_bytes_min = filled_bytes_min;
+    source.large_at_once = filled_at_once;
+    source.fill_large = [&](const std::vector<int>& descriptors) -> Status {
+      for (const int one : descriptors)
+        BILLOW_TRY_VOID(send_descriptor(fd, one));
+      char filled = 0;
+      return receive(fd, &filled, 1);
+    };
+  }
+  BILLOW_TRY_VOID(files::write_tree(directory, missing, source));
   return tree;
 }
 
@@ -178,17 +236,27 @@ Status stage_files(const std::string& socket,
                    const std::string& directory) {
   const Sha256 wanted = BILLOW_TRY(files::parse_digest(digest));
   std::string answer;
-  const Fd fd = BILLOW_TRY(ask(socket, fmt::format("get {}\n", digest), answer, {}));
-  const files::Tree tree = BILLOW_TRY(receive_tree(fd.get(), answer, &wanted, directory));
+  bool fills_large = true;
+  auto asked = ask(socket, fmt::format("get {}{}\n", digest, fds_word), answer, {});
+  if (!asked && asked.error().message == not_its_files) {
+    // An agent of an earlier version, which does not know the word.
+    fills_large = false;
+    asked = ask(socket, fmt::format("get {}\n", digest), answer, {});
+  }
+  const Fd fd = BILLOW_TRY(std::move(asked));
+  EntryStates known;
+  const files::Tree tree =
+      BILLOW_TRY(receive_tree(fd.get(), answer, &wanted, directory, fills_large, known));
   // Without an answer the next job gets a new directory: not this job's trouble.
-  if (const auto states = settled_states(directory, tree))
+  if (const auto states = settled_states(directory, tree, std::move(known)))
     if (send_all(fd.get(), encode_states(*states)))
       (void)receive_line(fd.get());
   return {};
 }
 
 Status take_tree(int fd, const std::string& directory) {
-  BILLOW_TRY(receive_tree(fd, BILLOW_TRY(receive_line(fd)), nullptr, directory));
+  EntryStates none;
+  BILLOW_TRY(receive_tree(fd, BILLOW_TRY(receive_line(fd)), nullptr, directory, false, none));
   return {};
 }
 

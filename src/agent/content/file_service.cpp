@@ -14,6 +14,7 @@
 #include "agent/content/file_copy.h"
 #include "agent/content/file_rights.h"
 #include "agent/content/file_socket.h"
+#include "agent/content/head_client.h"
 #include "agent/content/input_terms.h"
 #include "agent/content/project_cache.h"
 #include "base/json.h"
@@ -24,7 +25,6 @@
 #include "core/wire/codec.h"
 #include "files/pack.h"
 #include "files/scan.h"
-#include "net/http/blocking_client.h"
 
 namespace billow::agent {
 namespace {
@@ -37,7 +37,6 @@ constexpr std::size_t per_task_max = 2;  // connections; a slow job delays only 
 constexpr std::size_t served_max = 512;
 constexpr std::size_t copies_max = 32;
 constexpr int accepted_per_turn_max = 16;  // the rest waits in the queue of the socket
-constexpr std::size_t fetches_at_once = 3;
 constexpr const char* owner_file = ".owner";
 constexpr const char* spare_place = "spare";
 
@@ -53,36 +52,6 @@ bool is_confined(const TaskRecord& record) {
 }
 
 }  // namespace
-
-// Calls the head with this node's credential.
-class FileService::HeadClient {
- public:
-  HeadClient(const net::Endpoint& head,
-             const net::TlsClientOptions& tls,
-             std::shared_ptr<const net::NodeCredential> credential)
-      : http_({.endpoint = head, .tls = tls}), credential_(std::move(credential)) {}
-  Result<std::string> call(net::Method method, std::string target, std::string body = {}) {
-    net::BlockingClient::Call call{.method = method,
-                                   .target = std::move(target),
-                                   .body = std::move(body),
-                                   .timeout = seconds(120)};
-    call.headers.set("Authorization", BILLOW_TRY(credential_->authorization(method, call.target)));
-    if (!call.body.empty())
-      call.headers.set("Content-Type", "application/octet-stream");
-    auto response = BILLOW_TRY(http_.request(call));
-    if (response.status >= 300) {
-      std::string why = fmt::format("the head answered {}", response.status);
-      if (const auto json = parse_json(response.body); json && json->is_object())
-        why = std::string((*json)["detail"].str_or(why));
-      return fail(net::code_of_status(response.status), why);
-    }
-    return std::move(response.body);
-  }
-
- private:
-  net::BlockingClient http_;
-  std::shared_ptr<const net::NodeCredential> credential_;
-};
 
 std::string work_path(const std::string& work_dir, TaskId task) {
   return fmt::format("{}/{}", work_dir, task.value);
@@ -225,10 +194,11 @@ void FileService::serve(int peer,
   if (line->starts_with("get ")) {
     // Only its own tree: a job may read what its user may, not everything this node may.
     const std::string tree = record.variable(surroundings::files);
-    if (line->substr(4) != tree)
-      done = fail(Code::forbidden, "these are not this job's files");
+    const bool fills_large = line->ends_with(fds_word);
+    if (line->substr(4, line->size() - 4 - (fills_large ? fds_word.size() : 0)) != tree)
+      done = fail(Code::forbidden, not_its_files);
     else
-      done = get(peer, tree, head, task);
+      done = get(peer, tree, head, {task, fills_large});
   } else if (line->starts_with("put ")) {
     if (const auto bytes =
             parse_int(line->substr(4), 1, static_cast<std::int64_t>(files::tree_list_bytes_max)))
@@ -243,156 +213,6 @@ void FileService::serve(int peer,
   std::string text = done.error().message.substr(0, line_bytes_max - 16);
   std::replace(text.begin(), text.end(), '\n', ' ');
   (void)send_all(peer, fmt::format("error {}\n", text));
-}
-
-// Fetches the whole tree into the store; its pieces stay there until `pieces` is removed from the
-// list.
-Status FileService::fetch(const Sha256& digest,
-                          const net::Endpoint& at,
-                          files::Tree& tree,
-                          std::string& list,
-                          std::list<std::vector<Sha256>>::iterator pieces) {
-  // Two jobs with the same tree fetch it once; other trees do not wait.
-  struct Turn {
-    FileService& service;
-    Sha256 digest;
-    Turn(FileService& s, const Sha256& d) : service(s), digest(d) {
-      std::unique_lock lock(s.fetching_mutex_);
-      s.fetched_.wait(lock, [&] { return !s.fetching_.contains(digest); });
-      s.fetching_.insert(digest);
-    }
-    ~Turn() {
-      std::lock_guard lock(service.fetching_mutex_);
-      service.fetching_.erase(digest);
-      service.fetched_.notify_all();
-    }
-  } turn(*this, digest);
-  HeadClient head(at, options_.tls(), options_.credential);
-  if (auto known = store_->read_tree(digest))
-    list = std::move(*known);
-  else
-    list = BILLOW_TRY(head.call(net::Method::get, "/v1/files/trees/" + files::digest_hex(digest)));
-  if (sha256(list) != digest)
-    return fail(Code::invalid, "the list of files does not match its digest");
-  tree = BILLOW_TRY(files::decode(list));
-  std::vector<Sha256> all;
-  for (const files::Entry& e : tree.entries)
-    all.insert(all.end(), e.pieces.begin(), e.pieces.end());
-  {
-    std::lock_guard lock(staging_mutex_);
-    *pieces = all;
-  }
-  BILLOW_TRY_VOID(fetch_pieces(digest, at, tree, store_->missing("", all)));
-  return store_->add_tree("", digest, list);
-}
-
-// As many pieces at once as fit into one answer; several requests at a time.
-Status FileService::fetch_pieces(const Sha256& digest,
-                                 const net::Endpoint& at,
-                                 const files::Tree& tree,
-                                 const std::vector<Sha256>& missing) {
-  const files::DigestSet wanted(missing.begin(), missing.end());
-  files::DigestSet asked;
-  std::vector<std::vector<Sha256>> batches;
-  std::size_t bytes = 0;
-  for (const files::Entry& e : tree.entries)
-    for (std::size_t i = 0; i < e.pieces.size(); ++i) {
-      if (!wanted.contains(e.pieces[i]) || !asked.insert(e.pieces[i]).second)
-        continue;
-      const std::size_t size = files::piece_size(e, i) + files::pack_header_bytes;
-      if (batches.empty() || bytes + size > files::pack_bytes_wanted) {
-        batches.emplace_back();
-        bytes = 0;
-      }
-      batches.back().push_back(e.pieces[i]);
-      bytes += size;
-    }
-  const std::string target = "/v1/files/pieces?tree=" + files::digest_hex(digest);
-  std::atomic<std::size_t> next{0};
-  std::vector<Status> results(std::min(fetches_at_once, batches.size()));
-  const auto work = [&](Status& result) {
-    HeadClient head(at, options_.tls(), options_.credential);
-    for (std::size_t i = next++; result && i < batches.size(); i = next++)
-      result = fetch_batch(head, target, batches[i]);
-    if (!result)
-      next = batches.size();
-  };
-  {
-    std::vector<std::jthread> threads;
-    for (std::size_t i = 1; i < results.size(); ++i)
-      threads.emplace_back([&, i] { work(results[i]); });
-    if (!results.empty())
-      work(results[0]);
-  }
-  for (const Status& result : results)
-    BILLOW_TRY_VOID(result);
-  return {};
-}
-
-Status FileService::fetch_batch(HeadClient& head,
-                                const std::string& target,
-                                const std::vector<Sha256>& batch) {
-  BILLOW_TRY_VOID(store_->add(
-      "", BILLOW_TRY(head.call(net::Method::post, target, files::encode_digests(batch)))));
-  for (const Sha256& one : batch)
-    if (!store_->has(one))
-      return fail(Code::internal, "the head did not send all requested pieces");
-  return {};
-}
-
-Status FileService::get(int peer,
-                        std::string_view text,
-                        const net::Endpoint& head,
-                        std::optional<TaskId> task) {
-  const Sha256 digest = BILLOW_TRY(files::parse_digest(text));
-  struct Stays {
-    FileService& service;
-    std::list<std::vector<Sha256>>::iterator at;
-    explicit Stays(FileService& s) : service(s) {
-      std::lock_guard lock(s.staging_mutex_);
-      at = s.staging_.emplace(s.staging_.end());
-    }
-    ~Stays() {
-      {
-        std::lock_guard lock(service.staging_mutex_);
-        service.staging_.erase(at);
-      }
-      service.store_->trim();
-    }
-  } stays(*this);
-  files::Tree tree;
-  std::string list;
-  BILLOW_TRY_VOID(fetch(digest, head, tree, list, stays.at));
-  const auto known = task ? spares_->states_for(*task, tree) : std::nullopt;
-  BILLOW_TRY_VOID(send_all(peer, fmt::format("ok {} {}\n", list.size(), known ? "kept" : "new")));
-  BILLOW_TRY_VOID(send_all(peer, list));
-  if (known)
-    BILLOW_TRY_VOID(send_all(peer, encode_states(*known)));
-  std::string wanted(tree.entries.size(), '1');
-  if (known && !receive(peer, wanted.data(), wanted.size()))
-    return {};
-  // From here on it is too late for an error line: the stream ends early, and the receiver reports
-  // that.
-  if (const Status sent = send_pieces(peer, tree, wanted); !sent) {
-    log_warn("files: {}", sent.error().message);
-    return {};
-  }
-  if (!task)
-    return {};
-  std::string written(tree.entries.size() * sizeof(EntryState), '\0');
-  if (!receive(peer, written.data(), written.size()))
-    return {};  // its directory is not kept
-  EntryStates states = BILLOW_TRY(decode_states(written, tree.entries.size()));
-  spares_->written(*task, digest, std::move(tree), std::move(states));
-  return send_all(peer, "ok\n");
-}
-
-Status FileService::send_pieces(int peer, const files::Tree& tree, std::string_view wanted) {
-  for (std::size_t i = 0; i < tree.entries.size(); ++i)
-    if (wanted[i] == '1')
-      for (const Sha256& piece : tree.entries[i].pieces)
-        BILLOW_TRY_VOID(send_all(peer, BILLOW_TRY(store_->read(piece))));
-  return {};
 }
 
 // Sends a tree that arrives over the socket to the head and returns its digest.
@@ -463,7 +283,7 @@ void FileService::copy(const wire::agent_v1::CopyFiles& asked,
     auto digest = std::make_shared<Result<std::string>>(std::string());
     const Status went = run_copy_helper(helper, [&](int fd) -> Status {
       if (helper.into)
-        return get(fd, tree, head);
+        return get(fd, tree, head, {});
       const std::string line = BILLOW_TRY(receive_line(fd));
       if (!line.starts_with("put "))
         return fail(Code::internal, "the copying process ended early");

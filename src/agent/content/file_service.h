@@ -7,11 +7,13 @@
 // before anything is read, and a turn of the loop accepts a few connections at most.
 //
 // Request                        Answer
-//   "get DIGEST\n"                 "ok BYTES new|kept\n" and the file list. If the directory holds
+//   "get DIGEST [fds]\n"           "ok BYTES new|kept\n" and the file list. If the directory holds
 //                                  kept files already: the states of its entries, to which the job
 //                                  says "0" or "1" for each entry, whether it wants it. Then come
-//                                  all wanted pieces in the list's order. At last the job tells the
-//                                  states of all entries.
+//                                  all wanted pieces in the list's order. With "fds", large files
+//                                  are left out: the job sends descriptors of new files, some at a
+//                                  time, each with an octet, and "1" says that the agent has filled
+//                                  these. At last the job tells the states of all entries.
 //   "put BYTES\n", list, pieces    "ok\n"
 //   "input BYTES\n", JSON          "ok FILES BYTES FETCHED\n" once the object is in the job's
 //                                  directory. Only before the job's command starts.
@@ -31,6 +33,7 @@
 #include <vector>
 
 #include "agent/content/object_cache.h"
+#include "agent/content/piece_source.h"
 #include "agent/content/spare_dirs.h"
 #include "agent/isolate/own_place.h"
 #include "agent/isolate/peer.h"
@@ -58,6 +61,8 @@ inline constexpr const char* files_socket_variable = "BILLOW_FILES_SOCKET";
 // For `billow stage`: one "URL<tab>path" per line, fetched before the command or sent after it.
 inline constexpr const char* inputs_variable = "BILLOW_INPUTS";
 inline constexpr const char* object_outputs_variable = "BILLOW_OBJECT_OUTPUTS";
+
+class HeadClient;
 
 class FileService {
  public:
@@ -111,20 +116,39 @@ class FileService {
                                      const std::string& path,
                                      const s3::Access& access);
   // For a task: what its directory holds already is not sent.
-  Status get(int peer,
-             std::string_view digest,
-             const net::Endpoint& head,
-             std::optional<TaskId> task = {});
-  Status send_pieces(int peer, const files::Tree& tree, std::string_view wanted);
+  struct Wish {
+    std::optional<TaskId> task = {};
+    bool fills_large = false;  // the agent fills large files
+  };
+  Status get(int peer, std::string_view digest, const net::Endpoint& head, const Wish& wish);
+  Status send_pieces(int peer,
+                     const files::Tree& tree,
+                     std::string_view wanted,
+                     bool without_large,
+                     PieceSource& source);
+  Status fill_large(int peer,
+                    const files::Tree& tree,
+                    std::string_view wanted,
+                    PieceSource& source);
   Result<std::string> put(int peer, std::uint64_t list_bytes, const net::Endpoint& head);
   Status outputs(int peer, TaskId task, std::uint64_t list_bytes, const net::Endpoint& head);
-  Status fetch(const Sha256& digest,
-               const net::Endpoint& head,
-               files::Tree& tree,
-               std::string& list,
-               std::list<std::vector<Sha256>>::iterator pieces);
+  Status fetch_list(const Sha256& digest,
+                    const net::Endpoint& head,
+                    files::Tree& tree,
+                    std::string& list,
+                    std::list<std::vector<Sha256>>::iterator pieces);
+  // Finds or fetches the content of the entries that are marked with "1".
+  Status bring_pieces(const Sha256& digest,
+                      const net::Endpoint& head,
+                      const files::Tree& tree,
+                      std::string_view wanted,
+                      PieceSource& source);
 
-  class HeadClient;
+  struct Turn;
+  bool find_at_head(const Sha256& digest,
+                    const net::Endpoint& head,
+                    const std::vector<Sha256>& pieces,
+                    PieceSource& source);
   Status fetch_pieces(const Sha256& digest,
                       const net::Endpoint& head,
                       const files::Tree& tree,

@@ -1,8 +1,11 @@
 #include "agent/content/file_socket.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 
 #include <cerrno>
+#include <cstring>
 
 namespace billow::agent::file_socket {
 
@@ -40,6 +43,56 @@ Result<std::string> receive_line(int fd) {
     line += c;
   }
   return fail(Code::invalid, "a line of the file protocol is too long");
+}
+
+Status send_descriptor(int fd, int sent) {
+  char octet = 'f';
+  iovec part{&octet, 1};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  cmsghdr* header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof(int));
+  std::memcpy(CMSG_DATA(header), &sent, sizeof sent);
+  ssize_t n = 0;
+  do
+    n = ::sendmsg(fd, &message, MSG_NOSIGNAL);
+  while (n < 0 && errno == EINTR);
+  return n == 1 ? Status{} : fail_errno("files", errno);
+}
+
+Result<Fd> receive_descriptor(int fd) {
+  char octet = 0;
+  iovec part{&octet, 1};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  ssize_t n = 0;
+  do
+    n = ::recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
+  while (n < 0 && errno == EINTR);
+  Fd out;
+  for (cmsghdr* c = n == 1 ? CMSG_FIRSTHDR(&message) : nullptr; c; c = CMSG_NXTHDR(&message, c))
+    if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS &&
+        c->cmsg_len == CMSG_LEN(sizeof(int))) {
+      int one = -1;
+      std::memcpy(&one, CMSG_DATA(c), sizeof one);
+      out.reset(one);
+    }
+  struct stat info {};
+  const int flags = out ? ::fcntl(out.get(), F_GETFL) : -1;
+  if (flags < 0 || (flags & O_ACCMODE) == O_RDONLY || (flags & (O_PATH | O_APPEND)) != 0 ||
+      ::fstat(out.get(), &info) != 0 || !S_ISREG(info.st_mode))
+    return fail(Code::invalid, "the file transfer was interrupted");
+  return out;
 }
 
 void be_patient(int fd, int seconds) {

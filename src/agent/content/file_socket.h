@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/file.h"
 #include "base/result.h"
 
 namespace billow::agent::file_socket {
@@ -18,5 +19,15 @@ void be_patient(int fd, int seconds);
 Status send_all(int fd, std::string_view data);
 Status receive(int fd, char* into, std::size_t size);
 Result<std::string> receive_line(int fd);
+
+// Descriptors, each with an octet of its own. A received one is a plain file that can be written.
+Status send_descriptor(int fd, int sent);
+Result<Fd> receive_descriptor(int fd);
+
+inline constexpr std::string_view fds_word = " fds";  // after the digest of `get`
+inline constexpr const char* not_its_files = "these are not this job's files";
+// A job's new files of at least this size are filled by the agent, some at a time (`get … fds`).
+inline constexpr std::uint64_t filled_bytes_min = 1 << 20;
+inline constexpr std::size_t filled_at_once = 32;
 
 }  // namespace billow::agent::file_socket

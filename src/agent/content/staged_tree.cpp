@@ -136,13 +136,18 @@ class Cleaner {
 
 }  // namespace
 
-Result<EntryStates> settled_states(const std::string& directory, const files::Tree& tree) {
+Result<EntryStates> settled_states(const std::string& directory,
+                                   const files::Tree& tree,
+                                   EntryStates known) {
   const Fd root(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!root)
     return fail_errno(directory, errno);
-  EntryStates out(tree.entries.size());
+  EntryStates out = std::move(known);
+  out.resize(tree.entries.size());
   std::int64_t newest = 0;
   for (std::size_t i = 0; i < tree.entries.size(); ++i) {
+    if (out[i].inode != 0)
+      continue;
     struct stat info {};
     if (::fstatat(root.get(), tree.entries[i].path.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0)
       return fail_errno(directory + "/" + tree.entries[i].path, errno);

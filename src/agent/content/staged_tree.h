@@ -26,7 +26,11 @@ using EntryStates = std::vector<EntryState>;  // one for each entry of a tree
 
 // The states of a tree that was just written to the directory. Returns when every later change of a
 // file will show in its times.
-Result<EntryStates> settled_states(const std::string& directory, const files::Tree& tree);
+// `known`, if not empty: states that have just been compared with the directory; the others are all
+// zero.
+Result<EntryStates> settled_states(const std::string& directory,
+                                   const files::Tree& tree,
+                                   EntryStates known = {});
 
 // Removes everything from the directory that is not an unchanged part of the tree. Returns, for
 // each entry of the tree, whether it is there. Follows no links.

@@ -132,7 +132,10 @@ Result<std::optional<std::int64_t>> disk_rule(const std::vector<std::string>& wo
     return std::optional<std::int64_t>();
   if (words.size() == 2 && words[1] == "none")
     return std::optional<std::int64_t>(0);
-  const auto bytes = words.size() == 2 ? parse_bytes(words[1]) : fail(Code::invalid, "");
+  // A number alone would be bytes, which nobody means.
+  const bool unit =
+      words.size() == 2 && !words[1].empty() && (words[1].back() < '0' || words[1].back() > '9');
+  const auto bytes = unit ? parse_bytes(words[1]) : fail(Code::invalid, "");
   if (!bytes || *bytes == 0 || *bytes > std::uint64_t{INT64_MAX})
     return fail(Code::invalid, "disk is a size like 200GB, half or none");
   return std::optional(static_cast<std::int64_t>(*bytes));

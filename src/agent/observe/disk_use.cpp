@@ -3,9 +3,17 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/kcmp.h>
+#include <linux/magic.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <sys/vfs.h>
+#include <unistd.h>
 
+#include <cstdio>
+#include <fstream>
 #include <memory>
 #include <set>
 #include <utility>
@@ -34,6 +42,23 @@ Dir open_dir(int at, const char* name) {
   return dir;
 }
 
+// An image's files and a job's own above them have a device of their own; 0: there is none.
+dev_t layered_root(int pid) {
+  struct stat info {};
+  struct statfs kind {};
+  const std::string root = fmt::format("/proc/{}/root/", pid);
+  if (::statfs(root.c_str(), &kind) != 0 || kind.f_type != OVERLAYFS_SUPER_MAGIC ||
+      ::stat(root.c_str(), &info) != 0)
+    return 0;
+  struct stat ours {};
+  return ::stat("/", &ours) == 0 && ours.st_dev == info.st_dev ? 0 : info.st_dev;
+}
+
+// Threads share their open files unless one has asked for its own.
+bool has_own_files(int pid, int thread) {
+  return ::syscall(SYS_kcmp, pid, thread, KCMP_FILES, 0, 0) > 0;
+}
+
 class Walk {
  public:
   explicit Walk(std::int64_t entries_max) : entries_max_(entries_max) {}
@@ -54,23 +79,59 @@ class Walk {
 
   // Of deleted files only those on the file systems of the places: others are not what is limited.
   void held_by(int pid) {
-    const std::string held = fmt::format("/proc/{}/fd", pid);
-    const Dir dir = open_dir(AT_FDCWD, held.c_str());
-    if (!dir)
-      return;
-    while (const dirent* entry = ::readdir(dir.get())) {
-      struct stat info {};
-      if (!parse_int(entry->d_name, 0, INT32_MAX) ||
-          ::fstatat(::dirfd(dir.get()), entry->d_name, &info, 0) != 0)
-        continue;
-      if (S_ISREG(info.st_mode) && info.st_nlink == 0 && devices_.contains(info.st_dev))
-        count(info);
-    }
+    root_ = layered_root(pid);
+    held_in(fmt::format("/proc/{}/fd", pid));
+    mapped_by(pid);
+    const Dir threads = open_dir(AT_FDCWD, fmt::format("/proc/{}/task", pid).c_str());
+    while (const dirent* entry = threads ? ::readdir(threads.get()) : nullptr)
+      if (const auto thread = parse_int(entry->d_name, 1, INT32_MAX);
+          thread && *thread != pid && has_own_files(pid, static_cast<int>(*thread)))
+        held_in(fmt::format("/proc/{}/task/{}/fd", pid, *thread));
   }
 
   const DiskUse& use() const { return use_; }
 
  private:
+  void held_in(const std::string& directory) {
+    const Dir dir = open_dir(AT_FDCWD, directory.c_str());
+    while (const dirent* entry = dir ? ::readdir(dir.get()) : nullptr) {
+      struct stat info {};
+      if (parse_int(entry->d_name, 0, INT32_MAX) &&
+          ::fstatat(::dirfd(dir.get()), entry->d_name, &info, 0) == 0)
+        count_deleted(info);
+    }
+  }
+
+  // A file that is mapped stays, though nobody holds it open. Who may not ask for the file itself
+  // learns only how much of it is mapped.
+  void mapped_by(int pid) {
+    std::ifstream maps(fmt::format("/proc/{}/maps", pid));
+    for (std::string line; std::getline(maps, line);) {
+      if (!line.ends_with(" (deleted)"))
+        continue;
+      unsigned long begin = 0, end = 0, inode = 0;
+      unsigned major = 0, minor = 0;
+      if (std::sscanf(line.c_str(), "%lx-%lx %*s %*x %x:%x %lu", &begin, &end, &major, &minor,
+                      &inode) != 5)
+        continue;
+      struct stat info {};
+      const std::string file = fmt::format("/proc/{}/map_files/{:x}-{:x}", pid, begin, end);
+      if (::stat(file.c_str(), &info) != 0) {
+        info.st_mode = S_IFREG;
+        info.st_dev = ::makedev(major, minor);
+        info.st_ino = inode;
+        info.st_blocks = static_cast<blkcnt_t>((end - begin) / block_bytes);
+      }
+      count_deleted(info);
+    }
+  }
+
+  void count_deleted(const struct stat& info) {
+    if (S_ISREG(info.st_mode) && info.st_nlink == 0 &&
+        (devices_.contains(info.st_dev) || info.st_dev == root_))
+      count(info);
+  }
+
   void step() {
     const dirent* entry = ::readdir(open_.back().get());
     if (!entry) {
@@ -108,7 +169,7 @@ class Walk {
   }
 
   std::int64_t entries_max_;
-  dev_t device_ = 0;
+  dev_t device_ = 0, root_ = 0;
   std::set<dev_t> devices_;
   std::set<std::pair<dev_t, ino_t>> counted_;
   std::vector<Dir> open_;

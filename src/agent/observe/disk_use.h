@@ -1,5 +1,5 @@
 // What a task's files take on the node's disk: those below its directories, and those that its
-// processes have deleted but still hold open, which no directory shows.
+// processes have deleted but still hold open or mapped, which no directory shows.
 #pragma once
 
 #include <cstdint>

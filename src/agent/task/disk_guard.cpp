@@ -83,8 +83,9 @@ void DiskGuard::seen(TaskId task, const DiskUse& use, Duration took) {
   watched.next = std::max(watched.earliest, system_clock().steady() + options_.period);
   const std::string limit = format_bytes(static_cast<std::uint64_t>(watched.limit.bytes));
   if (use.bytes > watched.limit.bytes)
-    watched.why = fmt::format("its files take {} of the node's disk, and its limit is {} (--disk)",
-                              format_bytes(static_cast<std::uint64_t>(use.bytes)), limit);
+    watched.why = fmt::format("its files take {} of the node's disk, and its limit is {} ({})",
+                              format_bytes(static_cast<std::uint64_t>(use.bytes)), limit,
+                              watched.limit.by.empty() ? "--disk" : watched.limit.by);
   else if (!use.complete)
     watched.why = fmt::format("it has too many files to limit their space to {}", limit);
   else if (use.too_deep)

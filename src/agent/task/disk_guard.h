@@ -20,11 +20,13 @@ namespace billow::agent {
 struct DiskLimit {
   std::int64_t bytes = 0;  // 0: none
   std::vector<std::string> places;
+  std::string by;  // what set it, as the job's end says
   bool operator==(const DiskLimit&) const = default;
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("bytes", s.bytes);
     v("places", s.places);
+    v("by", s.by);
   }
 };
 

@@ -20,10 +20,12 @@ Result<DiskLimit> Tasks::disk_limit(const Starting& s) const {
     return DiskLimit{};
   DiskLimit out;
   out.bytes = s.start.disk_mib << 20;
+  out.by = "--disk";
   if (out.bytes == 0) {
     const auto policy = options_.disk_bytes ? BILLOW_TRY(options_.disk_bytes()) : std::nullopt;
     // On a disk that is full, too, there is a limit.
     const DiskSpace space = disk_space(work_.path());
+    out.by = policy ? "disk in the node's policy" : "half of what was free; ask with --disk";
     out.bytes = policy.value_or(space.free < 0 ? 0 : std::max(space.free / 2, least_bytes));
   }
   const std::string work = work_.below(std::to_string(s.start.task.value));

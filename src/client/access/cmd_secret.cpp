@@ -59,8 +59,10 @@ int secret_set(const Parsed& p) {
   if (const Status good = check_name("secret", *name); !good)
     return report_usage(good.error());
   const auto shown = [&](const Json& made) {
-    print(fmt::format("set secret {} in project {}; jobs use it with {}\n", *name,
-                      made["project"].str_or("?"), asked_for(*name)));
+    print(
+        fmt::format("set secret {} in project {}; jobs use it with {}, or as USER:PASSWORD of a "
+                    "registry with --registry-secret {}\n",
+                    *name, made["project"].str_or("?"), asked_for(*name), *name));
   };
   if (p.has("from")) {
     const Json body = Json::object({{"from", p.get("from")}});

@@ -292,22 +292,26 @@ int cloud_check(const Parsed& p) {
   return (*answer)["problems"].items().empty() ? 0 : 1;
 }
 
+// All of them if none is named.
+Result<std::vector<std::string>> named_clouds(const Parsed& p, Client& client) {
+  std::vector<std::string> names = p.operands;
+  if (names.empty())
+    for (const Json& cloud : BILLOW_TRY(clouds_of(client)))
+      names.emplace_back(cloud["name"].str_or(""));
+  return names;
+}
+
 int cloud_sweep(const Parsed& p) {
   auto client = connect(p);
   if (!client)
     return report(client.error());
-  std::vector<std::string> names = p.operands;
-  if (names.empty()) {
-    const auto clouds = clouds_of(*client);
-    if (!clouds)
-      return report(clouds.error());
-    for (const Json& cloud : *clouds)
-      names.emplace_back(cloud["name"].str_or(""));
-  }
+  const auto names = named_clouds(p, *client);
+  if (!names)
+    return report(names.error());
   const bool end = p.has("yes");
   std::size_t found = 0;
   Json all = Json::object();
-  for (const std::string& name : names) {
+  for (const std::string& name : *names) {
     auto answer = client->call(end ? net::Method::del : net::Method::get,
                                path_of_pool(name, "/strays"), "", {}, minutes(5));
     if (!answer)
@@ -362,19 +366,14 @@ int cloud_prices(const Parsed& p) {
   auto client = connect(p);
   if (!client)
     return report(client.error());
-  std::vector<std::string> names = p.operands;
-  if (names.empty()) {
-    const auto clouds = clouds_of(*client);
-    if (!clouds)
-      return report(clouds.error());
-    for (const Json& cloud : *clouds)
-      names.emplace_back(cloud["name"].str_or(""));
-  }
+  const auto names = named_clouds(p, *client);
+  if (!names)
+    return report(names.error());
   const auto limit = parse_int(p.get("limit", "20"), 1, 100'000);
   if (!limit)
     return report_usage(limit.error());
   Offers found;
-  if (const Status asked = gather_offers(*client, p, names, found); !asked)
+  if (const Status asked = gather_offers(*client, p, *names, found); !asked)
     return report(asked.error());
   auto& offers = found.offers;
   const auto per_gpu = [](const Json& offer) {

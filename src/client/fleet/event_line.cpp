@@ -241,6 +241,26 @@ std::string member_replaced(Reader& r) {
   return r.job() + " gets a new member for a lost one";
 }
 
+// Presets of a project are kept among the head's own secrets: "preset.PROJECT.NAME".
+std::string secret_sentence(Reader& r, const Json& project, std::string_view name, bool set) {
+  constexpr std::string_view preset = "preset.";
+  const auto dot = name.find('.', preset.size());
+  if (project.uint_or(0) != 0 || !name.starts_with(preset) || dot == std::string_view::npos)
+    return fmt::format("secret {}{} was {}", name,
+                       project.uint_or(0) ? " of project " + r.project(project) : std::string(),
+                       set ? "set" : "removed");
+  const auto owner = parse_int(name.substr(preset.size(), dot - preset.size()), 1, INT64_MAX);
+  return fmt::format("preset {} of project {} was {}", name.substr(dot + 1),
+                     owner ? r.project(Json(*owner)) : "?", set ? "saved" : "removed");
+}
+std::string secret_set(Reader& r) {
+  const Json& secret = r.body["secret"];
+  return secret_sentence(r, secret["project"], secret["name"].str_or("?"), true);
+}
+std::string secret_removed(Reader& r) {
+  return secret_sentence(r, r.body["project"], r.body["name"].str_or("?"), false);
+}
+
 std::string members_restarting(Reader& r) {
   const std::size_t n = r.body["tasks"].items().size();
   return fmt::format("{} member{} of {} restart{}{}", n, n == 1 ? "" : "s", r.job(),
@@ -367,6 +387,8 @@ const std::map<std::string_view, Sentence>& sentences() {
       {"task_resumed", task_resumed},
       {"job_checkpointed", job_checkpointed},
       {"member_replaced", member_replaced},
+      {"secret_set", secret_set},
+      {"secret_removed", secret_removed},
       {"members_restarting", members_restarting},
       {"node_joined", joined},
       {"node_offer_changed", node_offer_changed},

@@ -258,7 +258,9 @@ constexpr JobOption job_option_table[] = {
        return set_mib(g.spec.resources.mem_mib, g);
      }},
     {{"disk", 0, "SIZE",
-      "free disk per node, e.g. 500GB; rented machines come with a disk of this size"},
+      "disk per node, e.g. 500GB: what must be free, what the job may use, and the size of the "
+      "disk "
+      "of rented machines"},
      "Resources.disk_mib",
      [](const Given& g) {
        return set_mib(g.spec.resources.disk_mib, g);

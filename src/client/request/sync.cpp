@@ -19,6 +19,7 @@
 #include "client/frame/progress.h"
 #include "client/frame/table.h"
 #include "client/frame/terminal.h"
+#include "client/request/file_door.h"
 #include "core/model/surroundings.h"
 #include "files/pack.h"
 #include "files/root.h"
@@ -170,17 +171,32 @@ bool is_loopback(const std::string& host) {
 
 namespace {
 
+using Look = std::function<Result<files::Scan>(const decltype(files::ScanOptions::digester)&)>;
+
+// Whether the head is a process that can read from this one's descriptors.
+bool is_on_this_machine(Client& client, const Json& status) {
+  const net::Address& head = client.address().endpoint.address;
+  const std::string_view theirs = status["root"].str_or("");
+  return (head.is_unix() || is_loopback(head.host)) && !theirs.empty() &&
+         theirs == files::root_id();
+}
+
 // Until the head has all of it. A file that changes while it is read is looked at again; one that
 // never rests is an error.
-Result<Upload> upload(Client& client,
-                      const std::string& shown,
-                      const std::function<Result<files::Scan>()>& look) {
-  BILLOW_TRY(
-      client.get("/v1/status"));  // a head of this machine's is started by the first who asks
+Result<Upload> upload(Client& client, const std::string& shown, const Look& look) {
+  // A head of this machine's is started by the first who asks.
+  const Json status = BILLOW_TRY(client.get("/v1/status"));
+  FileDoor door([&client]() -> Result<files::DoorTicket> {
+    const Json ticket = BILLOW_TRY(client.post("/v1/files/door"));
+    return files::DoorTicket{std::string(ticket["socket"].str_or("")),
+                             std::string(ticket["ticket"].str_or(""))};
+  });
+  const bool near = is_on_this_machine(client, status);
   Octets head(client.address());
   Upload out;
   for (int attempt = 1;; ++attempt) {
-    const files::Scan found = BILLOW_TRY(look());
+    const files::Scan found = BILLOW_TRY(
+        near && attempt == 1 ? look([&](auto& files) { return door.bring(files); }) : look({}));
     const std::string list = files::encode(found.tree);
     if (list.size() > files::tree_list_bytes_max)
       return fail(Code::too_large, fmt::format("{} holds too many files", shown),
@@ -189,6 +205,7 @@ Result<Upload> upload(Client& client,
     out.files = found.tree.entries.size();
     out.bytes = found.tree.bytes();
     out.warnings = found.warnings;
+    out.sent_bytes = std::max(out.sent_bytes, door.sent_bytes());
     const auto missing = BILLOW_TRY(files::decode_digests(
         BILLOW_TRY(octets(head, net::Method::post, "/v1/files/trees", list))));
     if (missing.empty())
@@ -211,9 +228,12 @@ Result<Upload> upload(Client& client,
 }  // namespace
 
 Result<Upload> upload_directory(Client& client, const std::string& directory) {
-  return upload(client, directory, [&] {
-    return files::scan(
-        {.root = directory, .only = {}, .ignore_files = true, .cache = cache_path(directory)});
+  return upload(client, directory, [&](const auto& digester) {
+    return files::scan({.root = directory,
+                        .only = {},
+                        .ignore_files = true,
+                        .cache = cache_path(directory),
+                        .digester = digester});
   });
 }
 
@@ -221,16 +241,22 @@ Result<Upload> upload_path(Client& client,
                            const std::string& path,
                            bool directory,
                            const std::string& place) {
-  return upload(client, path, [&]() -> Result<files::Scan> {
+  return upload(client, path, [&](const auto& digester) -> Result<files::Scan> {
     const auto slash = path.rfind('/');
     const std::string above = slash == std::string::npos ? "."
                               : slash == 0               ? "/"
                                                          : path.substr(0, slash),
                       name = slash == std::string::npos ? path : path.substr(slash + 1);
-    files::Scan found = BILLOW_TRY(
-        directory
-            ? files::scan({.root = path, .only = {}, .ignore_files = false, .cache = {}})
-            : files::scan({.root = above, .only = {name}, .ignore_files = false, .cache = {}}));
+    files::Scan found = BILLOW_TRY(directory ? files::scan({.root = path,
+                                                            .only = {},
+                                                            .ignore_files = false,
+                                                            .cache = {},
+                                                            .digester = digester})
+                                             : files::scan({.root = above,
+                                                            .only = {name},
+                                                            .ignore_files = false,
+                                                            .cache = {},
+                                                            .digester = digester}));
     // The directories that lead to its place come first.
     std::vector<files::Entry> entries;
     for (auto at = place.find('/'); at != std::string::npos; at = place.find('/', at + 1))

@@ -47,7 +47,7 @@ std::vector<Want> wants(const State& state) {
   if (!state.watching)
     out.push_back({"endpoints", "/v1/endpoints",
                    list && state.tab == Tab::endpoints ? 2 * second_ms : 30 * second_ms});
-  if (list && state.tab == Tab::queue)
+  if (list && (state.tab == Tab::queue || state.tab == Tab::jobs))
     out.push_back({"queue", queue_path, 5 * second_ms});
   if (state.tab == Tab::money && !state.watching) {
     out.push_back({"budgets", "/v1/budgets", 10 * second_ms});

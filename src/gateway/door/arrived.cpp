@@ -13,7 +13,10 @@ namespace {
 
 constexpr std::string_view challenge_prefix = "/.well-known/acme-challenge/";
 
-net::Response no_endpoint(std::string_view name, const std::string& request_id) {
+net::Response no_endpoint(std::string_view name, const std::string& request_id, bool knows) {
+  if (!knows)
+    return net::problem(503, "this gateway has not reached its head yet and knows no endpoint",
+                        "its log says why; the address of the head is --head", request_id);
   return net::problem(
       404, fmt::format("no endpoint is named \"{}\"", check_name("endpoint", name) ? name : "?"),
       "see `billow endpoints`", request_id);
@@ -28,14 +31,8 @@ void Gateway::arrived(const std::shared_ptr<Front>& front) {
     return;
   const std::string_view path = front->path();
   const auto& headers = front->head().headers;
-  // Another gateway says where it sends it: its host names need not be ours.
-  if (const auto peer = headers.get(peer_header);
-      !peer.empty() && headers.has(grpc_endpoint_header) && equal_constant_time(peer, peer_key_)) {
-    const auto endpoint = find(headers.get(grpc_endpoint_header));
-    if (!endpoint)
-      return refuse(front, no_endpoint(headers.get(grpc_endpoint_header), front->request_id()));
-    return arrived_at(front, endpoint, 0);
-  }
+  if (headers.has(peer_header))
+    return arrived_from_peer(front);
   const auto found = hosts_.find(headers.get("Host"));
   if (found.kind == HostNames::Kind::unknown && path != "/healthz" && !is_own_call(*front))
     return refuse(
@@ -54,12 +51,36 @@ void Gateway::arrived(const std::shared_ptr<Front>& front) {
     return front_door(front);
   if (!path.starts_with(endpoint_prefix))
     return own_page(front);
+  arrived_by_path(front);
+}
+
+void Gateway::arrived_by_path(const std::shared_ptr<Front>& front) {
+  const std::string_view path = front->path();
   const std::string_view name = path.substr(
       endpoint_prefix.size(), path.find('/', endpoint_prefix.size()) - endpoint_prefix.size());
   const auto endpoint = find(name);
   if (!endpoint)
-    return refuse(front, no_endpoint(name, front->request_id()));
+    return refuse(front, no_endpoint(name, front->request_id(), knows_endpoints_));
   arrived_at(front, endpoint, endpoint_prefix.size() + name.size());
+}
+
+// Another gateway has admitted the client to one endpoint: the one it names, else the one of the
+// path. Nothing else of the request, its host for example, may lead to another one.
+void Gateway::arrived_from_peer(const std::shared_ptr<Front>& front) {
+  const auto& headers = front->head().headers;
+  if (headers.count(peer_header) != 1 || !equal_constant_time(headers.get(peer_header), peer_key_))
+    return refuse(front, net::problem(403, fmt::format("{} is not for clients", peer_header), "",
+                                      front->request_id()));
+  if (!headers.has(grpc_endpoint_header)) {
+    if (front->path().starts_with(endpoint_prefix))
+      return arrived_by_path(front);
+    return own_page(front);
+  }
+  const auto named = headers.get(grpc_endpoint_header);
+  const auto endpoint = headers.count(grpc_endpoint_header) == 1 ? find(named) : nullptr;
+  if (!endpoint)
+    return refuse(front, no_endpoint(named, front->request_id(), knows_endpoints_));
+  arrived_at(front, endpoint, 0);
 }
 
 void Gateway::arrived_at(const std::shared_ptr<Front>& front,
@@ -95,7 +116,7 @@ void Gateway::arrived_by_host(const std::shared_ptr<Front>& front, const HostNam
     return refuse(front, net::problem(404, "the endpoint of this host name was deleted",
                                       "see `billow domain list`", front->request_id()));
   if (!endpoint)
-    return refuse(front, no_endpoint(found.endpoint, front->request_id()));
+    return refuse(front, no_endpoint(found.endpoint, front->request_id(), knows_endpoints_));
   front->ticket.by_host = true;
   arrived_at(front, endpoint, 0);
 }

@@ -44,6 +44,11 @@ class DiskSpace(unittest.TestCase):
         script = "exec 3>/tmp/large; rm /tmp/large; head -c 64M /dev/zero >&3; sleep 600"
         self.check_ended(self.submit(script, "--no-sync"))
 
+    def test_a_deleted_file_of_a_strict_job_counts(self):
+        # Its root has layers, with a device of their own.
+        script = "exec 3>/root/large; rm /root/large; head -c 64M /dev/zero >&3; sleep 600"
+        self.check_ended(self.submit(script, "--no-sync", "--isolation", "strict"))
+
     def test_a_strict_job_is_limited(self):
         for place in ("large", "/tmp/large"):
             with self.subTest(place):

@@ -243,6 +243,31 @@ class Secure(Fixed):
         self.assertEqual(curl("client", f"https://{where}/f/chat/"), "401 ")
 
 
+class NoHead(Fixed):
+    def run_alone(self, *options):
+        """A gateway of a head that it does not reach; its address is known."""
+        log = open(os.path.join(self.data, "log"), "a", encoding="utf-8")
+        self.addCleanup(log.close)
+        self.process(
+            [BILLOW, "gateway", "--listen", "127.0.0.1:0", "--data", self.data, *options],
+            stdout=log,
+            stderr=log,
+        )
+        self.port = int(poll(lambda: self.read("address").strip(), "it").rsplit(":", 1)[1])
+
+    def test_what_is_not_known_yet_is_not_called_absent(self):
+        self.run_alone("--head", "http://127.0.0.1:1")
+        status, _, body = self.ask("/f/chat/")
+        self.assertEqual(status, 503, body)
+        self.assertIn("has not reached its head", body.decode())
+        poll(lambda: "cannot reach the head" in self.read("log"), "a word in its log")
+
+    def test_a_token_that_cannot_be_read_is_named(self):
+        missing = os.path.join(self.data, "no-such-token")
+        self.run_alone("--head", "http://127.0.0.1:1", "--token-file", missing)
+        poll(lambda: missing in self.read("log"), "the file's name")
+
+
 class Proxies(Fixed):
     def test_only_trusted_proxies_name_clients(self):
         self.start()

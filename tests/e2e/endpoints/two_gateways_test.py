@@ -2,6 +2,7 @@
 its place when it dies."""
 
 import http.client
+import json
 import os
 import signal
 import subprocess
@@ -25,6 +26,8 @@ def answer(self):
         time.sleep(0.02)
         with lock:
             now -= 1
+    if self.path.startswith("/seen"):
+        return self.say({"who": sys.argv[1], "fields": [name.lower() for name in self.headers]})
     self.say({"most": most})
 """
 
@@ -72,10 +75,11 @@ class TwoGateways(EndpointTest):
             0,
         )
 
-    def ask(self, at, path="/"):
+    def ask(self, at, path="/", **headers):
         connection = http.client.HTTPConnection(*at, timeout=60)
         try:
-            connection.request("GET", "/f/app" + path)
+            fields = {name.replace("_", "-"): value for name, value in headers.items()}
+            connection.request("GET", "/f/app" + path, headers=fields)
             answer = connection.getresponse()
             return answer.status, answer.read()
         except OSError as e:
@@ -110,6 +114,20 @@ class TwoGateways(EndpointTest):
         poll(lambda: self.first_pid() not in (0, old), "the head starts another", 60)
         poll(lambda: self.ask(self.gateway())[0] == 200, "an answer through it", 60)
         self.assertEqual(self.ask(self.gateway())[1], b'{"most": 2}')
+
+    def test_nothing_of_a_request_leads_past_the_key_of_another_endpoint(self):
+        self.deploy("app", "--min", 1, "--access", "open", version="app")
+        self.deploy("other", "--min", 1, "--access", "key", version="other")
+        _, second = self.open_second()
+        poll(lambda: self.ask(second)[0] == 200, "an answer through the second")
+        for headers in ({}, {"Billow_Endpoint": "other"}, {"Host": "other.example.org"}):
+            status, said = self.ask(second, "/seen", **headers)
+            self.assertEqual((status, json.loads(said)["who"]), (200, "app"), headers)
+            self.assertNotIn("x-billow-peer", json.loads(said)["fields"])
+        # What gateways say to each other is not for clients, not even empty.
+        for value in ("", "guess"):
+            self.assertEqual(self.ask(second, "/seen", X_Billow_Peer=value)[0], 403, value)
+            self.assertEqual(self.ask(second, "/seen", X_Billow_Internal=value)[0], 403, value)
 
 
 if __name__ == "__main__":

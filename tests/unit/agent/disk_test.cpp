@@ -2,7 +2,12 @@
 #include "agent/observe/disk_use.h"
 
 #include <fcntl.h>
+#include <sched.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+
+#include <future>
+#include <thread>
 
 #include "agent/task/disk_guard.h"
 #include "agent/task/tasks.h"
@@ -44,6 +49,42 @@ TEST(DiskUse, CountsWhatIsDeletedAndStillOpen) {
   ASSERT_EQ(::unlink((top + "/gone").c_str()), 0);
   EXPECT_LT(disk_use({top}, {}).bytes, mib);
   EXPECT_GE(disk_use({top}, {::getpid()}).bytes, 8 * mib);
+}
+
+TEST(DiskUse, CountsWhatIsDeletedAndOnlyMapped) {
+  Rig rig;
+  const std::string top = rig.root() + "/top";
+  ASSERT_TRUE(make_directories(top, 0755));
+  fill(top + "/gone", 8 * mib);
+  Fd held(::open((top + "/gone").c_str(), O_RDONLY | O_CLOEXEC));
+  void* mapped = ::mmap(nullptr, 8 * mib, PROT_READ, MAP_SHARED, held.get(), 0);
+  ASSERT_NE(mapped, MAP_FAILED);
+  held = Fd();
+  ASSERT_EQ(::unlink((top + "/gone").c_str()), 0);
+  EXPECT_GE(disk_use({top}, {::getpid()}).bytes, 8 * mib);
+  ::munmap(mapped, 8 * mib);
+  EXPECT_LT(disk_use({top}, {::getpid()}).bytes, mib);
+}
+
+TEST(DiskUse, CountsWhatAThreadWithFilesOfItsOwnHoldsOpen) {
+  Rig rig;
+  const std::string top = rig.root() + "/top";
+  ASSERT_TRUE(make_directories(top, 0755));
+  fill(top + "/gone", 8 * mib);
+  std::promise<bool> holds;
+  std::promise<void> enough;
+  std::thread keeper([&] {
+    const bool own = ::unshare(CLONE_FILES) == 0;
+    const Fd held(::open((top + "/gone").c_str(), O_RDONLY | O_CLOEXEC));
+    holds.set_value(own && held);
+    enough.get_future().wait();
+  });
+  EXPECT_TRUE(holds.get_future().get());
+  ::unlink((top + "/gone").c_str());
+  EXPECT_GE(disk_use({top}, {::getpid()}).bytes, 8 * mib);
+  enough.set_value();
+  keeper.join();
+  EXPECT_LT(disk_use({top}, {::getpid()}).bytes, mib);
 }
 
 TEST(DiskUse, SaysWhenDirectoriesAreTooDeep) {

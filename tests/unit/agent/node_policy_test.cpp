@@ -65,6 +65,7 @@ TEST(NodePolicy, SaysHowMuchDiskJobsGet) {
   EXPECT_EQ(parse_node_policy("disk 3GiB")->disk_bytes, 3ll << 30);
   EXPECT_EQ(parse_node_policy("disk none")->disk_bytes, 0);
   EXPECT_FALSE(parse_node_policy("disk none\ndisk half")->disk_bytes);
+  EXPECT_FALSE(parse_node_policy("disk 20")) << "20 bytes, which nobody means";
   for (const char* bad : {"disk", "disk much", "disk 0", "disk 1GB 2GB", "disk -1GB"})
     EXPECT_FALSE(parse_node_policy(bad)) << bad;
 }

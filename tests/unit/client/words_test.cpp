@@ -75,6 +75,24 @@ Json event(const char* kind, Json body) {
                        {"event", std::move(body)}});
 }
 
+TEST(Events, APresetIsNotCalledASecret) {
+  EventNames names;
+  names.projects[1] = "vision";
+  const auto set = [&](int project, const char* name) {
+    return event_text(
+        event("secret_set",
+              Json::object({{"secret", Json::object({{"project", project}, {"name", name}})}})),
+        names);
+  };
+  EXPECT_EQ(set(0, "preset.1.train"), "preset train of project vision was saved");
+  EXPECT_EQ(set(1, "preset.1.train"), "secret preset.1.train of project vision was set");
+  EXPECT_EQ(set(0, "ghcr"), "secret ghcr was set");
+  EXPECT_EQ(
+      event_text(event("secret_removed", Json::object({{"project", 0}, {"name", "preset.1.a.b"}})),
+                 names),
+      "preset a.b of project vision was removed");
+}
+
 TEST(Events, AreOneLineInWords) {
   EventNames names;
   names.nodes[1] = "box1";

@@ -286,6 +286,103 @@ TEST_F(Files, AStoreBelievesNothingThatIsNotItsDigest) {
   EXPECT_FALSE((*store)->add_tree("", sha256("x"), "y"));
 }
 
+// A pack whose digests the store itself computes.
+std::string unnamed(const std::vector<std::string>& contents) {
+  std::string pack;
+  for (const std::string& content : contents)
+    add_piece(pack, Sha256{}, content);
+  return pack;
+}
+
+TEST_F(Files, AStoreNamesContentThatComesWithoutDigests) {
+  auto store = Store::open({.directory = at("store"), .bytes_max = 1 << 30});
+  std::string pack = unnamed({"one", "two", "one"});
+  const auto named = (*store)->add_unnamed("user:1", pack);
+  ASSERT_TRUE(named) << named.error().message;
+  EXPECT_EQ(*named, (std::vector<Sha256>{sha256("one"), sha256("two"), sha256("one")}));
+  EXPECT_EQ(*(*store)->read(sha256("two")), "two");
+  EXPECT_TRUE((*store)->missing("user:1", *named).empty());
+  EXPECT_EQ((*store)->missing("user:2", *named).size(), 2u);
+  pack.pop_back();
+  EXPECT_FALSE((*store)->add_unnamed("user:1", pack));
+  std::string more = unnamed({"three"});
+  const OwnerLimit limit{8, [](std::uint64_t) {
+                           return Error{Code::exhausted, "enough"};
+                         }};
+  const auto refused = (*store)->add_unnamed("user:1", more, limit);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().message, "enough");
+  EXPECT_FALSE((*store)->has(sha256("three")));
+}
+
+// What a power failure leaves of a pack that was not yet on disk: its length, but not its content.
+class AfterReboot : public Files {
+ protected:
+  std::unique_ptr<Store> open(const std::string& boot) {
+    return std::move(*Store::open({.directory = at("store"), .bytes_max = 1 << 30, .boot = boot}));
+  }
+  void damage(const std::string& folder, std::string_view content) {
+    for (const auto& item : std::filesystem::directory_iterator(at("store/" + folder))) {
+      const std::string text = *read_file(item.path().string());
+      const auto found = text.find(content);
+      if (found == std::string::npos)
+        continue;
+      const Fd fd(::open(item.path().c_str(), O_WRONLY | O_CLOEXEC));
+      const std::string zeros(content.size(), '\0');
+      ASSERT_EQ(::pwrite(fd.get(), zeros.data(), zeros.size(), static_cast<off_t>(found)),
+                static_cast<ssize_t>(zeros.size()));
+    }
+  }
+};
+
+TEST_F(AfterReboot, TornContentCountsAsAbsentAndIsTakenAgain) {
+  const std::vector<Sha256> all{sha256("whole"), sha256("torn content")};
+  std::string first = unnamed({"whole"}), second = unnamed({"torn content"});
+  const std::string list = encode(Tree{{file("a", "whole"), file("b", "torn content")}});
+  {
+    auto store = open("boot 1");
+    ASSERT_TRUE(store->add_unnamed("", first));
+    ASSERT_TRUE(store->add_unnamed("", second));
+    ASSERT_TRUE(store->add_tree("", sha256(list), list));
+  }
+  damage("packs", "torn content");
+  damage("trees", "b");
+  {
+    auto store = open("boot 2");
+    EXPECT_EQ(store->missing("", all), std::vector<Sha256>{sha256("torn content")});
+  }
+  // A head that only starts again knows which packs were not checked before.
+  auto store = open("boot 2");
+  const auto lost = store->read(sha256("torn content"));
+  ASSERT_FALSE(lost);
+  EXPECT_NE(lost.error().message.find("submit the job again"), std::string::npos);
+  EXPECT_FALSE(store->locate(sha256("torn content")));
+  EXPECT_EQ(*store->read(sha256("whole")), "whole");
+  EXPECT_FALSE(store->read_tree(sha256(list)));
+  ASSERT_TRUE(store->add_unnamed("", second));
+  ASSERT_TRUE(store->add_tree("", sha256(list), list));
+  EXPECT_EQ(*store->read(sha256("torn content")), "torn content");
+  EXPECT_EQ(*store->read_tree(sha256(list)), list);
+  EXPECT_TRUE(store->missing("", all).empty());
+}
+
+TEST_F(AfterReboot, OfferedContentReplacesWhatIsTorn) {
+  std::string pack = unnamed({"torn content"});
+  ASSERT_TRUE(open("boot 1")->add_unnamed("", pack));
+  damage("packs", "torn content");
+  auto store = open("boot 2");
+  ASSERT_TRUE(store->add_unnamed("", pack));  // nobody asked what was missing
+  EXPECT_EQ(*store->read(sha256("torn content")), "torn content");
+}
+
+TEST_F(AfterReboot, AKilledProcessLosesNothing) {
+  std::string pack = unnamed({"one", "two"});
+  ASSERT_TRUE(open("boot 1")->add_unnamed("", pack));
+  auto store = open("boot 1");
+  EXPECT_TRUE(store->missing("", {sha256("one"), sha256("two")}).empty());
+  EXPECT_EQ(*store->read(sha256("two")), "two");
+}
+
 TEST_F(Files, ContentIsKeptOnceAndKnownToThoseWhoBroughtIt) {
   auto store = Store::open({.directory = at("store"), .bytes_max = 1 << 30});
   std::string pack;
@@ -398,6 +495,60 @@ TEST_F(Files, WritingNeverFollowsALinkThatIsThere) {
   const Tree over{{file("f", "evil")}};
   EXPECT_TRUE(write_tree(at("work"), over, give));  // the link is replaced, not followed
   EXPECT_EQ(*read_file(at("outside/precious")), "mine");
+}
+
+// Large files are filled through their descriptors, the others from pieces, and an existing file is
+// replaced.
+TEST_F(Files, LargeFilesAreFilledByTheirDescriptors) {
+  write("out/a/large1", "an older one");
+  Tree tree{{directory("a"), file("a/large1", std::string(1000, 'x')),
+             file("a/large2", std::string(1000, 'y')), file("small", "s")}};
+  tree.entries[2].mode = 0755;
+  std::vector<std::size_t> at_once;
+  const TreeSource source{.piece = [](const Sha256&) -> Result<std::string> { return "s"; },
+                          .fill_large = [&](const std::vector<int>& descriptors) -> Status {
+                            at_once.push_back(descriptors.size());
+                            for (const int one : descriptors)
+                              BILLOW_TRY_VOID(write_all(one, std::string(1000, 'z')));
+                            return {};
+                          },
+                          .large_bytes_min = 1000,
+                          .large_at_once = 1,
+                          .alone = true};
+  const Status done = write_tree(at("out"), tree, source);
+  ASSERT_TRUE(done) << done.error().message;
+  EXPECT_EQ(at_once, (std::vector<std::size_t>{1, 1}));
+  EXPECT_EQ(*read_file(at("out/a/large1")), std::string(1000, 'z'));
+  EXPECT_EQ(*read_file(at("out/small")), "s");
+  struct stat info {};
+  ASSERT_EQ(::stat(at("out/a/large2").c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0755u);
+  // One that cannot be filled leaves nothing.
+  TreeSource broken = source;
+  broken.fill_large = [](const std::vector<int>&) -> Status {
+    return fail(Code::unavailable, "gone");
+  };
+  ASSERT_TRUE(make_directories(at("other")));
+  EXPECT_FALSE(write_tree(at("other"), tree, broken));
+  EXPECT_FALSE(file_exists(at("other/a/large1")));
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(at("other/a")), {}), 0);
+}
+
+TEST_F(Files, PlacesReadBackAsTheyWere) {
+  const std::vector<PieceFile> places{
+      {"/a b/one", 40, 7}, {"/a b/one", 87, 4 << 20}, {"/c", 40, 0}};
+  const auto read = decode_places(encode_places(places));
+  ASSERT_TRUE(read);
+  ASSERT_EQ(read->size(), places.size());
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    EXPECT_EQ((*read)[i].path, places[i].path);
+    EXPECT_EQ((*read)[i].offset, places[i].offset);
+    EXPECT_EQ((*read)[i].size, places[i].size);
+  }
+  EXPECT_TRUE(decode_places(encode_places({}))->empty());
+  for (const char* bad : {"", "billow-places-1\nx", "billow-places-1\n1 2\n",
+                          "billow-places-1\n-1 2 /a\n", "billow-places-1\n1 99999999 /a\n"})
+    EXPECT_FALSE(decode_places(bad)) << bad;
 }
 
 TEST_F(Files, NamedOutputsComeWithTheWayToThem) {

@@ -20,6 +20,7 @@
 #include "shim/abi.h"
 #include "tests/unit/shim/cards.h"
 #include "tests/unit/shim/child.h"
+#include "tests/unit/shim/ranks.h"
 #include "tests/unit/shim/sharing.h"
 
 namespace {
@@ -469,6 +470,7 @@ int main(int argc, char** argv) {
                {"worker", worker},
                {"sharing", sharing},
                {"cards", cards},
+               {"ranks", ranks},
                {"spinner", spinner},
                {"sealed", sealed}};
   for (const auto& c : cases)

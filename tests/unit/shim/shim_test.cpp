@@ -131,6 +131,25 @@ TEST_F(Shim, ProcessesThatShareMemoryAreSuspendedAsOne) {
   EXPECT_EQ(c->wait(), 0);
 }
 
+// Three processes whose kernels wait for each other, each with its own lead: when the gates close,
+// some have launched kernels that others have not. Those catch up, and the job stops as one.
+TEST_F(Shim, ProcessesWhoseKernelsWaitForEachOtherAreSuspended) {
+  add("job", 64);
+  auto c = child("job", {"ranks"});
+  ASSERT_EQ(c->line(), "ready");
+  for (int i = 0; i < 12; i++) {
+    usleep(static_cast<useconds_t>(i % 5 * 2300));
+    const auto out = call(std::string("suspend name=job timeout_ms=8000 mode=") +
+                          (i % 3 == 2 ? "cold" : "warm"));
+    EXPECT_EQ(out.number("bytes"), 3u * 4 << 20);
+    EXPECT_EQ(job("job")["phase"], "suspended");
+    call("resume name=job");
+  }
+  c->poke();
+  EXPECT_TRUE(c->line().starts_with("right"));
+  EXPECT_EQ(c->wait(), 0);
+}
+
 // A job on eight cards whose memory is mapped on all of them: every card's memory leaves and comes
 // back to the same addresses, and copies between cards go on.
 TEST_F(Shim, AJobOnEightCardsIsSuspendedOnAll) {

@@ -1,0 +1,253 @@
+#include "head/door/file_door.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <sys/vfs.h>
+
+#include <cstddef>
+#include <cstring>
+#include <span>
+
+#include "base/crypto.h"
+#include "base/log.h"
+#include "files/pack.h"
+
+namespace billow::head {
+namespace {
+
+using files::DoorAnswer;
+using files::DoorRequest;
+
+constexpr std::size_t peers_max = 32;
+constexpr std::size_t grants_max = 1024;
+constexpr Duration grant_age_max = seconds(60);
+constexpr int ticket_patience_s = 5;
+constexpr int peer_patience_s = 60;
+
+void be_patient(int fd, int seconds) {
+  const timeval patience{seconds, 0};
+  ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+}
+
+bool receive(int fd, void* into, std::size_t size) {
+  for (char* at = static_cast<char*>(into); size > 0;) {
+    const ssize_t got = ::recv(fd, at, size, 0);
+    if (got < 0 && errno == EINTR)
+      continue;
+    if (got <= 0)
+      return false;
+    at += got;
+    size -= static_cast<std::size_t>(got);
+  }
+  return true;
+}
+
+// A request, and the descriptor that came with its first octet. False: the client has gone.
+bool receive_request(int fd, DoorRequest& request, Fd& attached) {
+  iovec part{&request, sizeof request};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  ssize_t got = 0;
+  do
+    got = ::recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
+  while (got < 0 && errno == EINTR);
+  if (got <= 0)
+    return false;
+  for (cmsghdr* c = CMSG_FIRSTHDR(&message); c; c = CMSG_NXTHDR(&message, c))
+    if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS &&
+        c->cmsg_len == CMSG_LEN(sizeof(int))) {
+      int one = -1;
+      std::memcpy(&one, CMSG_DATA(c), sizeof one);
+      attached.reset(one);
+    }
+  const auto have = static_cast<std::size_t>(got);
+  return receive(fd, reinterpret_cast<char*>(&request) + have, sizeof request - have);
+}
+
+bool send_answer(int fd, std::uint32_t status, std::string_view content) {
+  DoorAnswer answer{status, static_cast<std::uint32_t>(content.size())};
+  std::string out(reinterpret_cast<const char*>(&answer), sizeof answer);
+  out += content;
+  for (std::string_view left = out; !left.empty();) {
+    const ssize_t sent = ::send(fd, left.data(), left.size(), MSG_NOSIGNAL);
+    if (sent < 0 && errno == EINTR)
+      continue;
+    if (sent <= 0)
+      return false;
+    left.remove_prefix(static_cast<std::size_t>(sent));
+  }
+  return true;
+}
+
+// Only plain files of file systems whose reads end by themselves: one that the client itself
+// serves (FUSE), or one over a network, could hold a thread for as long as it likes.
+bool is_read_here(int fd) {
+  constexpr long kinds[] = {0xEF53,     /* ext4 */
+                            0x58465342, /* XFS */
+                            0x9123683E, /* Btrfs */
+                            0x01021994, /* tmpfs */
+                            0x2FC12FC1 /* ZFS */};
+  struct stat info {};
+  struct statfs system {};
+  const int flags = ::fcntl(fd, F_GETFL);
+  if (flags < 0 || (flags & O_ACCMODE) == O_WRONLY || (flags & O_PATH) != 0 ||
+      ::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode) || ::fstatfs(fd, &system) != 0)
+    return false;
+  for (const long kind : kinds)
+    if (system.f_type == kind)
+      return true;
+  return false;
+}
+
+std::string error_text(const Error& error) {
+  return fmt::format("{}\n{}\n{}", static_cast<int>(error.code), error.message, error.hint);
+}
+
+// The piece as a pack without its digest. A file that became shorter is an error.
+Status read_piece(int fd, const DoorRequest& request, char* pack) {
+  std::memset(pack, 0, 32);
+  const std::uint64_t size = request.size;
+  std::memcpy(pack + 32, &size, sizeof size);
+  for (std::uint64_t done = 0; done < size;) {
+    const ssize_t got = ::pread(fd, pack + files::pack_header_bytes + done, size - done,
+                                static_cast<off_t>(request.offset + done));
+    if (got < 0 && errno == EINTR)
+      continue;
+    if (got <= 0)
+      return fail(Code::conflict, "a file changed while it was read",
+                  "try again when no program writes to it");
+    done += static_cast<std::uint64_t>(got);
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<FileDoor>> FileDoor::open(files::Store& store) {
+  Fd listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!listener)
+    return fail_errno("socket", errno);
+  const std::string name = "billow-files-" + hex(random_bytes(12));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path + 1, name.data(), name.size());
+  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  if (::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0 ||
+      ::listen(listener.get(), 64) != 0)
+    return fail_errno("the socket for files", errno);
+  return std::unique_ptr<FileDoor>(new FileDoor(store, std::move(listener), name));
+}
+
+FileDoor::FileDoor(files::Store& store, Fd listener, std::string name)
+    : store_(store),
+      listener_(std::move(listener)),
+      name_(std::move(name)),
+      accepting_([this] { accept(); }) {}
+
+FileDoor::~FileDoor() {
+  {
+    std::lock_guard lock(mutex_);
+    ending_ = true;
+    for (const int peer : peers_)
+      ::shutdown(peer, SHUT_RDWR);
+  }
+  ::shutdown(listener_.get(), SHUT_RDWR);
+  accepting_.join();
+  threads_.join();
+}
+
+files::DoorTicket FileDoor::grant(const std::string& owner, const files::OwnerLimit& limit) {
+  const SteadyTime now = system_clock().steady();
+  files::DoorTicket out{name_, hex(random_bytes(files::door_ticket_bytes / 2))};
+  std::lock_guard lock(mutex_);
+  std::erase_if(grants_, [&](const auto& one) { return one.second.until < now; });
+  if (grants_.size() < grants_max)
+    grants_[out.ticket] = {owner, limit, now + grant_age_max};
+  return out;
+}
+
+void FileDoor::accept() {
+  while (true) {
+    Fd peer(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    std::lock_guard lock(mutex_);
+    if (ending_)
+      return;
+    if (!peer && errno != EINTR && errno != ECONNABORTED)
+      ::usleep(50'000);  // out of descriptors, most likely
+    if (!peer || peers_.size() >= peers_max)
+      continue;  // the client sends its files over HTTP
+    peers_.insert(peer.get());
+    threads_.start([this, fd = peer.release()] {
+      serve(fd);
+      std::lock_guard lock(mutex_);
+      peers_.erase(fd);
+      ::close(fd);
+    });
+  }
+}
+
+Result<FileDoor::Grant> FileDoor::redeem(int peer) {
+  be_patient(peer, ticket_patience_s);
+  std::string ticket(files::door_ticket_bytes, '\0');
+  if (!receive(peer, ticket.data(), ticket.size()))
+    return fail(Code::unauthorized, "no ticket");
+  be_patient(peer, peer_patience_s);
+  std::lock_guard lock(mutex_);
+  const auto found = grants_.find(ticket);
+  if (found == grants_.end() || found->second.until < system_clock().steady())
+    return fail(Code::unauthorized, "this ticket is not valid");
+  Grant out = std::move(found->second);
+  grants_.erase(found);
+  return out;
+}
+
+void FileDoor::serve(int peer) {
+  const auto grant = redeem(peer);
+  if (!grant)
+    return;
+  std::string buffer(files::pack_bytes_max, '\0');
+  std::uint64_t left = files::door_bytes_per_ticket;
+  DoorRequest request;
+  for (Fd attached; receive_request(peer, request, attached); attached.reset()) {
+    const bool piece = request.kind == DoorRequest::piece;
+    if ((!piece && request.kind != DoorRequest::pack) || request.size == 0 ||
+        request.size > (piece ? files::piece_bytes : files::pack_bytes_max))
+      return;
+    std::size_t bytes = request.size;
+    if (!piece && !receive(peer, buffer.data(), bytes))
+      return;
+    Status read;
+    if (request.size > left) {
+      if (!send_answer(peer, DoorAnswer::exhausted, {}))
+        return;
+      continue;
+    }
+    if (piece && !is_read_here(attached.get())) {
+      if (!send_answer(peer, DoorAnswer::unwanted, {}))
+        return;
+      continue;
+    }
+    left -= request.size;
+    if (piece) {
+      read = read_piece(attached.get(), request, buffer.data());
+      bytes += files::pack_header_bytes;
+    }
+    const auto digests =
+        read ? store_.add_unnamed(grant->owner, {buffer.data(), bytes}, grant->limit)
+             : Result<std::vector<Sha256>>(pass(read.error()));
+    if (!(digests ? send_answer(peer, DoorAnswer::digests, files::encode_digests(*digests))
+                  : send_answer(peer, DoorAnswer::error, error_text(digests.error()))))
+      return;
+  }
+}
+
+}  // namespace billow::head

@@ -1,0 +1,136 @@
+// Files of a client on the head's machine: both ends of the socket.
+#include "client/request/file_door.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include <cstring>
+
+#include "base/file.h"
+#include "base/platform.h"
+#include "files/pack.h"
+#include "head/door/file_door.h"
+
+namespace billow::client {
+namespace {
+
+class Door : public testing::Test {
+ protected:
+  Door() {
+    char name[] = "/tmp/billow-door-XXXXXX";
+    root_ = ::mkdtemp(name);
+    store_ = std::move(*files::Store::open({.directory = root_ + "/store", .bytes_max = 4l << 30}));
+    door_ = std::move(*head::FileDoor::open(*store_));
+  }
+  ~Door() override {
+    door_.reset();
+    (void)remove_tree(root_);
+  }
+  files::Undigested file(const std::string& name, const std::string& content) {
+    const std::string path = root_ + "/" + name;
+    EXPECT_TRUE(write_file_atomic(path, content));
+    struct stat info {};
+    EXPECT_EQ(::stat(path.c_str(), &info), 0);
+    return {path, content.size(), platform::modified_ns(info), platform::changed_ns(info), {}};
+  }
+  FileDoor client(files::OwnerLimit limit = {}) {
+    return FileDoor([this, limit]() -> Result<files::DoorTicket> {
+      ++tickets_;
+      return door_->grant("user:1", limit);
+    });
+  }
+
+  std::string root_;
+  std::unique_ptr<files::Store> store_;
+  std::unique_ptr<head::FileDoor> door_;
+  int tickets_ = 0;
+};
+
+TEST_F(Door, SmallAndLargeFilesArriveWithTheirDigests) {
+  const std::string large = std::string(files::piece_bytes, 'a') + std::string(1000, 'b');
+  std::vector<files::Undigested> files;
+  for (int i = 0; i < 700; ++i)
+    files.push_back(file("small" + std::to_string(i), "content " + std::to_string(i)));
+  files.push_back(file("large", large));
+  files.push_back(file("last", "end"));
+  FileDoor door = client();
+  const auto done = door.bring(files);
+  ASSERT_TRUE(done && *done);
+  for (int i = 0; i < 700; ++i)
+    EXPECT_EQ(files[static_cast<std::size_t>(i)].pieces,
+              std::vector<Sha256>{sha256("content " + std::to_string(i))});
+  ASSERT_EQ(files[700].pieces.size(), 2u);
+  EXPECT_EQ(*store_->read(files[700].pieces[0]) + *store_->read(files[700].pieces[1]), large);
+  for (const files::Undigested& one : files)
+    EXPECT_TRUE(store_->missing("user:1", one.pieces).empty());
+  EXPECT_EQ(store_->missing("user:2", files[0].pieces).size(), 1u);
+}
+
+// A ticket is good for some of it; the client asks for more.
+TEST_F(Door, TicketsAreRenewed) {
+  std::vector<files::Undigested> files;
+  const std::string path = root_ + "/sparse";
+  ASSERT_TRUE(write_file_atomic(path, ""));
+  const std::uint64_t size = 3 * files::door_bytes_per_ticket;
+  ASSERT_EQ(::truncate(path.c_str(), static_cast<off_t>(size)), 0);
+  struct stat info {};
+  ASSERT_EQ(::stat(path.c_str(), &info), 0);
+  files.push_back({path, size, platform::modified_ns(info), platform::changed_ns(info), {}});
+  FileDoor door = client();
+  const auto done = door.bring(files);
+  ASSERT_TRUE(done && *done);
+  EXPECT_GE(tickets_, 3);
+  EXPECT_EQ(files[0].pieces.size(), size / files::piece_bytes);
+  EXPECT_LT(store_->bytes(), 2 * files::piece_bytes + 1000);  // all pieces are the same
+}
+
+TEST_F(Door, AChangedFileGoesAnotherWay) {
+  std::vector<files::Undigested> files{file("large", std::string(1 << 20, 'x'))};
+  files[0].mtime_ns -= 1;
+  FileDoor door = client();
+  auto done = door.bring(files);
+  ASSERT_TRUE(done);
+  EXPECT_FALSE(*done);
+  EXPECT_TRUE(files[0].pieces.empty());
+  files = {file("shorter", "abc")};
+  files[0].size = 10;
+  done = door.bring(files);
+  ASSERT_TRUE(done);
+  EXPECT_FALSE(*done);
+}
+
+TEST_F(Door, ALimitIsAnErrorAndNothingIsKept) {
+  std::vector<files::Undigested> files{file("a", std::string(1000, 'x'))};
+  FileDoor door = client({100, [](std::uint64_t) {
+                            return Error{Code::exhausted, "over the limit", "remove some"};
+                          }});
+  const auto done = door.bring(files);
+  ASSERT_FALSE(done);
+  EXPECT_EQ(done.error().code, Code::exhausted);
+  EXPECT_EQ(done.error().message, "over the limit");
+  EXPECT_EQ(done.error().hint, "remove some");
+  EXPECT_EQ(store_->bytes(), 0u);
+}
+
+TEST_F(Door, WithoutAValidTicketNothingIsTaken) {
+  std::vector<files::Undigested> files{file("a", "content")};
+  FileDoor wrong([&]() -> Result<files::DoorTicket> {
+    return files::DoorTicket{door_->grant("user:1", {}).socket, std::string(32, 'f')};
+  });
+  const auto done = wrong.bring(files);
+  ASSERT_TRUE(done);
+  EXPECT_FALSE(*done);
+  // A ticket is good once.
+  const files::DoorTicket ticket = door_->grant("user:1", {});
+  FileDoor twice([&]() -> Result<files::DoorTicket> { return ticket; });
+  EXPECT_TRUE(*twice.bring(files));
+  files = {file("b", "other content")};
+  EXPECT_FALSE(*twice.bring(files));
+  EXPECT_FALSE(store_->has(sha256("other content")));
+}
+
+}  // namespace
+}  // namespace billow::client
