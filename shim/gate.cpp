@@ -62,7 +62,7 @@ void futex_wait(const volatile uint32_t* word, uint32_t value, bool shared, long
   syscall(SYS_futex, word, FUTEX_WAIT | (shared ? 0 : FUTEX_PRIVATE_FLAG), value, &t, nullptr, 0);
 }
 
-// The caller is inside already, so whoever withdraws the step sees it there.
+// The caller has already entered, so whoever withdraws the step sees that.
 bool take_step() {
   uint32_t left = __atomic_load_n(&steps, __ATOMIC_SEQ_CST);
   while (left)

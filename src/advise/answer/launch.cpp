@@ -35,7 +35,7 @@ std::string placeholder(const Candidate& c) {
   return "YOUR-" + name + "-CHECKPOINT";
 }
 
-// A size is no checkpoint.
+// A number of parameters does not name a checkpoint.
 std::string base_name(const Request& request) {
   return request.model.name.empty() || model_of_size(request.model.name) ? std::string("MODEL")
                                                                          : request.model.name;

@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/passed_descriptor.h"
+
 namespace billow::agent::file_socket {
 
 Status send_all(int fd, std::string_view data) {
@@ -79,19 +81,7 @@ Result<Fd> receive_descriptor(int fd) {
   do
     n = ::recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
   while (n < 0 && errno == EINTR);
-  // The buffer may hold more than one: those beyond the first must not stay open.
-  Fd out;
-  for (cmsghdr* c = n == 1 ? CMSG_FIRSTHDR(&message) : nullptr; c; c = CMSG_NXTHDR(&message, c)) {
-    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-      continue;
-    for (std::size_t at = 0; CMSG_LEN(at + sizeof(int)) <= c->cmsg_len; at += sizeof(int)) {
-      int one = -1;
-      std::memcpy(&one, CMSG_DATA(c) + at, sizeof one);
-      const Fd closed(out ? one : -1);
-      if (!out)
-        out.reset(one);
-    }
-  }
+  Fd out = n == 1 ? passed_descriptor(message) : Fd();
   struct stat info {};
   const int flags = out ? ::fcntl(out.get(), F_GETFL) : -1;
   if (flags < 0 || (flags & O_ACCMODE) == O_RDONLY || (flags & (O_PATH | O_APPEND)) != 0 ||

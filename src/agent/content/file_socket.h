@@ -20,7 +20,7 @@ Status send_all(int fd, std::string_view data);
 Status receive(int fd, char* into, std::size_t size);
 Result<std::string> receive_line(int fd);
 
-// Descriptors, each with an octet of its own. A received one is a plain file that can be written.
+// Passes a descriptor. A received one is always that of a plain file that can be written.
 Status send_descriptor(int fd, int sent);
 Result<Fd> receive_descriptor(int fd);
 

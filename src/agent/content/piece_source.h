@@ -2,8 +2,8 @@
 // machine, from whose packs they are copied without being fetched.
 //
 // The packs of a head hold the content of many users. So their descriptors never leave the agent:
-// a job passes descriptors of its own new files, and the agent fills them. Not thread-safe, but for
-// what says so.
+// a job passes descriptors of its own new files, and the agent fills them. Only what says so
+// may be called by several threads.
 #pragma once
 
 #include <functional>

@@ -14,6 +14,7 @@
 
 #include "base/crypto.h"
 #include "base/log.h"
+#include "base/passed_descriptor.h"
 #include "files/pack.h"
 
 namespace billow::head {
@@ -62,18 +63,7 @@ bool receive_request(int fd, DoorRequest& request, Fd& attached) {
   while (got < 0 && errno == EINTR);
   if (got <= 0)
     return false;
-  // The buffer may hold more than one: those beyond the first must not stay open.
-  for (cmsghdr* c = CMSG_FIRSTHDR(&message); c; c = CMSG_NXTHDR(&message, c)) {
-    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-      continue;
-    for (std::size_t at = 0; CMSG_LEN(at + sizeof(int)) <= c->cmsg_len; at += sizeof(int)) {
-      int one = -1;
-      std::memcpy(&one, CMSG_DATA(c) + at, sizeof one);
-      const Fd closed(attached ? one : -1);
-      if (!attached)
-        attached.reset(one);
-    }
-  }
+  attached = passed_descriptor(message);
   const auto have = static_cast<std::size_t>(got);
   return receive(fd, reinterpret_cast<char*>(&request) + have, sizeof request - have);
 }
