@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "base/passed_descriptor.h"
+#include "files/passed_descriptor.h"
 
 namespace billow::agent::file_socket {
 

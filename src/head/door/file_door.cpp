@@ -14,8 +14,8 @@
 
 #include "base/crypto.h"
 #include "base/log.h"
-#include "base/passed_descriptor.h"
 #include "files/pack.h"
+#include "files/passed_descriptor.h"
 
 namespace billow::head {
 namespace {
