@@ -39,11 +39,21 @@ std::string_view view(const std::uint8_t* data, std::size_t bytes) {
   return {reinterpret_cast<const char*>(data), bytes};
 }
 
+// A value that does not come again only displaces others from the table of the compression, and
+// nghttp2 compares every new one with all of its name that are in there.
+bool differs_each_time(std::string_view name) {
+  constexpr std::string_view names[] = {"x-request-id",  "traceparent",    "tracestate",
+                                        "server-timing", "x-process-time", "x-response-time"};
+  return std::ranges::find(names, name) != std::end(names);
+}
+
 nghttp2_nv field_of(std::string_view name, std::string_view value) {
   const auto bytes = [](std::string_view text) {
     return reinterpret_cast<std::uint8_t*>(const_cast<char*>(text.data()));
   };
-  return {bytes(name), bytes(value), name.size(), value.size(), NGHTTP2_NV_FLAG_NONE};
+  const std::uint8_t flags =
+      differs_each_time(name) ? NGHTTP2_NV_FLAG_NO_INDEX : NGHTTP2_NV_FLAG_NONE;
+  return {bytes(name), bytes(value), name.size(), value.size(), flags};
 }
 
 std::vector<nghttp2_nv> fields_of(const Http2Fields& fields) {
