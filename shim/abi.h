@@ -79,6 +79,9 @@ typedef struct billow_limit_page {
   256ull /* memory shared between the job's processes: suspended as one \
           */
 #define BILLOW_USES_IPC_EVENTS 512ull /* events shared between processes: the driver's */
+#define BILLOW_USES_HOST_MAPPED \
+  1024ull /* host memory of cuMemCreate or of a pool: never suspended cold, because the driver's \
+             checkpoint unmaps it also for the CPU */
 #define BILLOW_BLOCKS_SUSPEND \
   (BILLOW_USES_UVM | BILLOW_USES_IPC | BILLOW_USES_EXTERNAL | BILLOW_USES_MULTICAST)
 
@@ -100,7 +103,8 @@ typedef struct billow_process_slot {
   uint32_t waiters;       /* threads that wait at the closed gate */
   uint32_t contexts;
   uint64_t passed_ns; /* CLOCK_MONOTONIC when a waiting thread last passed the gate */
-  uint64_t reserved[7];
+  uint64_t context_devices; /* bit i: it has a context on device i of the limit page */
+  uint64_t reserved[6];
 } billow_process_slot;
 
 typedef struct billow_usage_page {

@@ -92,6 +92,7 @@ void account_attach(const billow_limit_page* limit, billow_usage_page* usage, ui
     mine->residue_bytes = before->residue_bytes;
     mine->backed_bytes = before->backed_bytes;
     mine->contexts = before->contexts;
+    mine->context_devices = before->context_devices;
   }
   pages.limit = limit;
   pages.usage = usage;

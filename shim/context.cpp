@@ -24,6 +24,15 @@ Known* find(CUcontext context) {
   return nullptr;
 }
 
+void note_contexts() {
+  uint64_t devices = 0;
+  for (int i = 0; i < known_count; i++)
+    if (const int index = device_index(known[i].device); index >= 0)
+      devices |= 1ull << index;
+  __atomic_store_n(&pages.slot->context_devices, devices, __ATOMIC_RELAXED);
+  __atomic_store_n(&pages.slot->contexts, static_cast<uint32_t>(known_count), __ATOMIC_RELAXED);
+}
+
 // Reserves the context's memory before it is created; a known context is not charged again.
 template <class Create>
 CUresult create(CUcontext* out, CUdevice device, Create make) {
@@ -54,7 +63,7 @@ CUresult create(CUcontext* out, CUdevice device, Create make) {
     return r;
   }
   known[known_count++] = {*out, device, reserved ? bytes : 0};
-  __atomic_store_n(&pages.slot->contexts, static_cast<uint32_t>(known_count), __ATOMIC_RELAXED);
+  note_contexts();
   return r;
 }
 
@@ -68,7 +77,7 @@ void ended(CUcontext context) {
   unreserve(device_index(k->device), k->charged);
   *k = known[--known_count];
   if (pages.slot)
-    __atomic_store_n(&pages.slot->contexts, static_cast<uint32_t>(known_count), __ATOMIC_RELAXED);
+    note_contexts();
 }
 
 CUresult primary_ended(CUdevice device, CUcontext before, CUresult r) {

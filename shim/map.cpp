@@ -95,7 +95,13 @@ EXPORT CUresult cuMemMap(CUdeviceptr address,
   uint32_t id;
   if (ours(handle, &id) && flags == 0)
     return chunk_map(id, address, bytes, offset);
-  return REAL(cuMemMap, address, bytes, offset, handle, flags);
+  const CUresult r = REAL(cuMemMap, address, bytes, offset, handle, flags);
+  CUmemAllocationProp prop{};
+  if (r == CUDA_OK && pages.slot &&
+      REAL(cuMemGetAllocationPropertiesFromHandle, &prop, handle) == CUDA_OK &&
+      prop.location.type >= LOCATION_HOST)
+    uses(BILLOW_USES_HOST_MAPPED);
+  return r;
 }
 EXPORT CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
   Entry entry(false);

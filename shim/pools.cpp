@@ -289,6 +289,8 @@ EXPORT CUresult cuMemPoolCreate(CUmempool* out, const CUmemPoolProps* props) {
   const CUresult r = REAL(cuMemPoolCreate, out, props);
   if (r != CUDA_OK || !pages.slot || !out || !props)
     return r;
+  if (props->location.type >= LOCATION_HOST)
+    uses(BILLOW_USES_HOST_MAPPED);
   Guard guard(&pool_lock);
   account_of(*out, props->location.type == LOCATION_DEVICE ? device_index(props->location.id) : -1);
   return r;

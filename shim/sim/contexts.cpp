@@ -202,7 +202,8 @@ SIM_EXPORT CUresult cuCtxSynchronize() {
     world().violations++;
     return CUDA_CAPTURE_UNSUPPORTED;
   }
-  wait_until_met(newest);
+  if (const CUresult met = wait_until_met(newest); met != CUDA_OK)
+    return met;
   sleep_until(at);
   return CUDA_OK;
 }

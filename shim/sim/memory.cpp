@@ -571,7 +571,10 @@ SIM_EXPORT CUresult cuCheckpointProcessCheckpoint(int pid, void*) {
 }
 SIM_EXPORT CUresult cuCheckpointProcessRestore(int pid, void*) {
   SIM_ENTER(cuCheckpointProcessRestore);
-  return move(pid, checkpointed, locked);
+  const CUresult r = move(pid, checkpointed, locked);
+  if (r == CUDA_OK)
+    process_of(pid)->restored = 1;
+  return r;
 }
 SIM_EXPORT CUresult cuCheckpointProcessUnlock(int pid, void*) {
   SIM_ENTER(cuCheckpointProcessUnlock);

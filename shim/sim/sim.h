@@ -42,6 +42,7 @@ constexpr int devices_max = 8, processes_max = 256, sides_max = 8;
 struct Process {
   std::atomic<uint32_t> pid;
   std::atomic<uint32_t> state;
+  std::atomic<uint32_t> restored;  // by the driver's checkpoint
   std::atomic<uint64_t> used[devices_max];
 };
 struct Shared {
@@ -153,7 +154,10 @@ CUresult enter(Api api);
 uint64_t now_ns();
 void sleep_until(uint64_t at_ns);
 bool all_met(const Meeting& meeting);
-void wait_until_met(const Meeting& meeting);
+// As with driver 580: the GPU cannot leave a kernel of a process that was restored before it ends,
+// so one that waits for a kernel of another process is ended by the driver.
+bool waits_for_ever(const Meeting& meeting);
+CUresult wait_until_met(const Meeting& meeting);
 bool take(int device, uint64_t bytes);  // false: the device is full
 void give(int device, uint64_t bytes);
 Stream* stream_of(CUstream handle);

@@ -46,7 +46,8 @@ SIM_EXPORT CUresult cuStreamSynchronize(CUstream stream) {
     at = s->done_ns;
     meeting = s->meeting;
   }
-  wait_until_met(meeting);
+  if (const CUresult met = wait_until_met(meeting); met != CUDA_OK)
+    return met;
   sleep_until(at);
   return CUDA_OK;
 }
@@ -99,6 +100,8 @@ SIM_EXPORT CUresult cuEventQuery(CUevent event) {
     world().violations++;
     return CUDA_CAPTURE_UNSUPPORTED;
   }
+  if (waits_for_ever(e->meeting))
+    return CUDA_LAUNCH_FAILED;
   return now_ns() >= e->at_ns && all_met(e->meeting) ? CUDA_OK : CUDA_NOT_READY;
 }
 SIM_EXPORT CUresult cuEventSynchronize(CUevent event) {
@@ -111,7 +114,8 @@ SIM_EXPORT CUresult cuEventSynchronize(CUevent event) {
     world().violations++;
     return CUDA_CAPTURE_UNSUPPORTED;
   }
-  wait_until_met(e->meeting);
+  if (const CUresult met = wait_until_met(e->meeting); met != CUDA_OK)
+    return met;
   sleep_until(e->at_ns);
   return CUDA_OK;
 }

@@ -75,9 +75,16 @@ bool all_met(const Meeting& meeting) {
       return false;
   return true;
 }
-void wait_until_met(const Meeting& meeting) {
-  while (!all_met(meeting))
+bool waits_for_ever(const Meeting& meeting) {
+  return world().me && world().me->restored.load() && !all_met(meeting);
+}
+CUresult wait_until_met(const Meeting& meeting) {
+  while (!all_met(meeting)) {
+    if (waits_for_ever(meeting))
+      return CUDA_LAUNCH_FAILED;
     usleep(50);
+  }
+  return CUDA_OK;
 }
 
 bool take(int device, uint64_t bytes) {

@@ -192,10 +192,38 @@ Result<MoveReport> Service::suspend_once(Job& job, bool cold, int timeout_ms) {
   return report;
 }
 
+namespace {
+
+// Whether the driver's checkpoint keeps the job's programs working (measured with driver 580):
+//  - The GPU can no longer leave a kernel of a restored process before it ends. If that kernel
+//    waits for another process's kernel on the same GPU (NCCL), the driver ends both processes.
+//  - Host memory of cuMemCreate is unmapped also for the CPU: a thread that touches it crashes.
+Status check_checkpointable(const Job& job) {
+  std::vector<int> processes(job.spec.devices.size());
+  for (const auto& slot : job.usage->slots) {
+    if (slot.features & BILLOW_USES_HOST_MAPPED)
+      return fail(Code::unsupported,
+                  "the job maps host memory of cuMemCreate, which its threads could not touch "
+                  "after the driver's checkpoint");
+    if (!slot.pid || !slot.contexts)
+      continue;
+    for (std::size_t place = 0; place < processes.size(); ++place)
+      // A shim of an earlier version does not say which devices it uses.
+      if ((!slot.context_devices || slot.context_devices >> place & 1) && ++processes[place] > 1)
+        return fail(Code::unsupported,
+                    "several processes of the job use one GPU, which could not switch between "
+                    "their kernels after the driver's checkpoint");
+  }
+  return {};
+}
+
+}  // namespace
+
 Status Service::checkpoint(Job& job) {
   std::vector<int> pids;
   {
     const std::lock_guard guard(job.lock);
+    BILLOW_TRY_VOID(check_checkpointable(job));
     for (const auto& entry : job.images)
       if (!entry.first->closed())
         pids.push_back(entry.first->pid());

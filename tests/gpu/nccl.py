@@ -143,7 +143,7 @@ def part_nccl():
     right = all(isinstance(g, dict) and g.get("wrong") == "0" for g in got)
     Table.add(
         "two ranks of NCCL on one card, suspended as one job",
-        f"{done} cycles ({cold} cold), {got}, refused: {tally or 'none'}",
+        f"{done} cycles ({cold} cold), {got}, said: {tally or 'nothing'}",
         "0 wrong, 0 hung",
         right and done == count,
     )

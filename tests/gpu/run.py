@@ -560,6 +560,7 @@ ALONE = {
     "asleep": later("asleep", "part_asleep"),
     "programs": later("programs", "part_programs"),
     "nccl": later("nccl", "part_nccl"),
+    "preempt": later("preempt", "part_preempt"),
     "wall": later("wall", "part_wall"),
 }  # pieces of the above, by name
 
@@ -568,7 +569,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--part", default="all")
     chosen = parser.parse_args().part
-    needs_torch = ("2", "5", "6", "8", "train", "replay", "mixed", "programs", "nccl", "wall")
+    needs_torch = "2 5 6 8 train replay mixed programs nccl preempt wall".split()
     for number, part in {**PARTS, **ALONE}.items():
         if number not in chosen.split(",") and not (chosen == "all" and number in PARTS):
             continue

@@ -9,7 +9,8 @@
 #   sizes: suspend and resume of 20 and 50 GiB beside the stock driver (two minutes) ·
 #   mixed: shares of ten pairs of different work (eight minutes) · asleep: 160 GiB of suspended memory (two minutes) ·
 #   programs: many different programs suspended and resumed at work (two minutes) ·
-#   nccl: two ranks of NCCL on one GPU · steps: the training step by turns through the shim and past it in one process ·
+#   nccl: two ranks of NCCL on one GPU · preempt: whether the GPU switches away from a process that was restored ·
+#   steps: the training step by turns through the shim and past it in one process ·
 #   replay: the training step as one graph, with and without the shim · train: the step in pairs of processes ·
 #   wall: jobs with --isolation strict, from the bundle
 # --sim: run everything, small, on the simulated driver. That checks the tests, not the figures.

@@ -20,6 +20,7 @@
 #include "shim/abi.h"
 #include "tests/unit/shim/cards.h"
 #include "tests/unit/shim/child.h"
+#include "tests/unit/shim/host_mapped.h"
 #include "tests/unit/shim/ranks.h"
 #include "tests/unit/shim/sharing.h"
 
@@ -471,6 +472,7 @@ int main(int argc, char** argv) {
                {"sharing", sharing},
                {"cards", cards},
                {"ranks", ranks},
+               {"host_mapped", host_mapped},
                {"spinner", spinner},
                {"sealed", sealed}};
   for (const auto& c : cases)

@@ -123,6 +123,7 @@ TEST_F(Shim, ProcessesThatShareMemoryAreSuspendedAsOne) {
     usleep(static_cast<useconds_t>(i * 3100));
     const auto out = call(std::string("suspend name=job mode=") + (i % 3 == 2 ? "cold" : "warm"));
     EXPECT_EQ(out.number("bytes"), 316u << 20);
+    EXPECT_EQ(out.number("cold"), 0u);  // two processes on one card
     EXPECT_EQ(job("job")["phase"], "suspended");
     call("resume name=job");
   }
@@ -132,7 +133,8 @@ TEST_F(Shim, ProcessesThatShareMemoryAreSuspendedAsOne) {
 }
 
 // Three processes whose kernels wait for each other, each with its own lead: when the gates close,
-// some have launched kernels that others have not. Those catch up, and the job stops as one.
+// some have launched kernels that others have not. Those catch up, and the job stops as one. The
+// card could not switch between their kernels after the driver's checkpoint, so they stay warm.
 TEST_F(Shim, ProcessesWhoseKernelsWaitForEachOtherAreSuspended) {
   add("job", 64);
   auto c = child("job", {"ranks"});
@@ -142,7 +144,26 @@ TEST_F(Shim, ProcessesWhoseKernelsWaitForEachOtherAreSuspended) {
     const auto out = call(std::string("suspend name=job timeout_ms=8000 mode=") +
                           (i % 3 == 2 ? "cold" : "warm"));
     EXPECT_EQ(out.number("bytes"), 3u * 4 << 20);
+    EXPECT_EQ(out.number("cold"), 0u);
+    EXPECT_EQ(out.values.contains("cold_error"), i % 3 == 2);
     EXPECT_EQ(job("job")["phase"], "suspended");
+    call("resume name=job");
+  }
+  c->poke();
+  EXPECT_TRUE(c->line().starts_with("right"));
+  EXPECT_EQ(c->wait(), 0);
+}
+
+// The driver's checkpoint would unmap this memory under the thread that writes it.
+TEST_F(Shim, MappedHostMemoryStaysWhileTheJobIsSuspended) {
+  add("job", 64);
+  auto c = child("job", {"host_mapped"});
+  ASSERT_EQ(c->line(), "ready");
+  for (int i = 0; i < 4; i++) {
+    const auto out = call(std::string("suspend name=job mode=") + (i % 2 ? "cold" : "warm"));
+    EXPECT_EQ(out.number("cold"), 0u);
+    EXPECT_EQ(out.values.contains("cold_error"), i % 2 == 1);
+    usleep(3000);
     call("resume name=job");
   }
   c->poke();
