@@ -79,7 +79,7 @@ typedef struct billow_limit_page {
   256ull /* memory shared between the job's processes: suspended as one \
           */
 #define BILLOW_USES_IPC_EVENTS 512ull /* events shared between processes: the driver's */
-#define BILLOW_USES_HOST_MAPPED \
+#define BILLOW_USES_HOST_MAPPED                                                                  \
   1024ull /* host memory of cuMemCreate or of a pool: never suspended cold, because the driver's \
              checkpoint unmaps it also for the CPU */
 #define BILLOW_BLOCKS_SUSPEND \
@@ -102,7 +102,7 @@ typedef struct billow_process_slot {
   uint64_t metered_ns;    /* GPU time between markers, measured by events */
   uint32_t waiters;       /* threads that wait at the closed gate */
   uint32_t contexts;
-  uint64_t passed_ns; /* CLOCK_MONOTONIC when a waiting thread last passed the gate */
+  uint64_t passed_ns;       /* CLOCK_MONOTONIC when a waiting thread last passed the gate */
   uint64_t context_devices; /* bit i: it has a context on device i of the limit page */
   uint64_t reserved[6];
 } billow_process_slot;
