@@ -109,7 +109,7 @@ Tasks::Tasks(net::Loop& loop,
                    .head = options_.head,
                    .environment_bytes_max = options_.environment_bytes_max,
                    .image_bytes_max = options_.image_bytes_max,
-                   .image_signer = options_.image_signer,
+                   .image_terms = options_.image_terms,
                    .quiet_max = options_.pull_patience},
                   {.note =
                        [this](TaskId task, std::string text) {

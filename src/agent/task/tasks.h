@@ -61,10 +61,10 @@ class Tasks {
     std::string kept_dir;                 // of the notes about what is kept there; empty: data_dir
     SpareDirs* spares = nullptr;          // where ended jobs leave their files; null: nowhere
     std::function<ContentSource()> head;  // where environments are fetched from
-    std::uint64_t environment_bytes_max = 0;            // unpacked environments, for each user
-    std::uint64_t image_bytes_max = 0;                  // container images, for each user
-    std::function<Result<std::string>()> image_signer;  // as in Containers
-    std::function<Result<bool>()> private_tmp;          // for plain jobs of others; may be missing
+    std::uint64_t environment_bytes_max = 0;          // unpacked environments, for each user
+    std::uint64_t image_bytes_max = 0;                // container images, for each user
+    std::function<Result<ImageTerms>()> image_terms;  // as in Containers
+    std::function<Result<bool>()> private_tmp;        // for plain jobs of others; may be missing
     // For jobs that do not say how much disk they need, as NodePolicy::disk_bytes; may be missing.
     std::function<Result<std::optional<std::int64_t>>()> disk_bytes;
     Duration pull_patience = limits::container_quiet_max;
