@@ -201,6 +201,8 @@ class Tasks {
   Result<Tunnels::Target> open_port(TaskId task, std::uint16_t port);
   ConnectAs network_user_of(TaskId task) const;
   std::uint32_t refused_calls(const Surroundings& asked) const;
+  // Keeps a job on the node's own file system from other processes of its account.
+  std::uint32_t own_domain() const;
   Result<UserRecord> user_of(const wire::agent_v1::Start& start) const;
   Result<JobPlace> place_of(TaskId task) const;  // task_place.cpp
   std::optional<container::Plan> image_plan(TaskId task) const;
