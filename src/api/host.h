@@ -140,6 +140,8 @@ class Host {
   }
   // Why a secret cannot be opened on this head; empty: it can.
   virtual std::string trouble_with(const Secret& secret) const = 0;
+  // An error if its value cannot be the login of a registry, as far as this head can tell.
+  virtual Status check_login(const Secret&) const { return {}; }
 
   // Replaces the key that secrets are sealed with. Answers how many were sealed anew, and how many
   // could not be opened.

@@ -149,6 +149,22 @@ Json submitted_document(const Host& host,
   return document;
 }
 
+// A secret that cannot be the login of a registry is found now, and not on a node. One that does
+// not exist is found when the job is decided on.
+Status check_registry_secrets(const Host& host, SubmitJob& command) {
+  const Project* project = host.state().project_by_name(command.project);
+  Status out;
+  each_options(command.spec, [&](auto& options) {
+    const std::string& name = options.surroundings.registry_secret;
+    if (name.empty() || !project || !out)
+      return;
+    const auto& secrets = host.state().secrets;
+    if (const auto found = secrets.find({project->id, name}); found != secrets.end())
+      out = host.check_login(found->second);
+  });
+  return out;
+}
+
 }  // namespace
 
 void submit(CallPtr call) {
@@ -172,6 +188,8 @@ void submit(CallPtr call) {
   command.project = std::move(*project);
   if (const Status files = files::may_use(*call, command.env, command.project); !files)
     return call->fail(files.error());
+  if (const Status login = check_registry_secrets(call->host, command); !login)
+    return call->fail(login.error());
   if (call->request().has_param("quote")) {
     const Project* of = call->host.state().project_by_name(command.project);
     return call->reply(200, quote_document(call->host, command, of ? of->id : ProjectId{}));

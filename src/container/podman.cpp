@@ -148,6 +148,7 @@ std::string login_file(const std::string& home) {
 
 constexpr const char* site_registries = "/etc/containers/registries.conf";
 constexpr const char* site_policy = "/etc/containers/policy.json";
+constexpr const char* empty_home = "/home";  // in the store; see hide_home
 
 class Podman {
  public:
@@ -156,7 +157,7 @@ class Podman {
     Podman p;
     p.store_ = store;
     const std::string program = BILLOW_TRY(find_program("podman"));
-    for (const char* name : {"", "/storage", "/run", "/tmp", "/xdg", "/scratch"})
+    for (const char* name : {"", "/storage", "/run", "/tmp", "/xdg", "/scratch", empty_home})
       BILLOW_TRY_VOID(make_directories(store + name, 0700));
     // All options are explicit, so that no configuration of the node or the user changes the
     // result.
@@ -180,8 +181,8 @@ class Podman {
     p.home_ = own_home();
     if (!is_usable_home(p.home_))
       p.home_ = store;
-    p.env_ = {"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-              "HOME=" + p.home_, "LANG=C.UTF-8", "TERM=xterm"};
+    p.env_ = {"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8",
+              "TERM=xterm"};
     for (const char* name : {"http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY",
                              "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR"})
       if (const char* value = std::getenv(name))
@@ -190,6 +191,10 @@ class Podman {
     // user's images are, keeps the settings of its store.
     p.env_.push_back("CONTAINERS_CONF=/dev/null");
     p.outside_ = p.env_;
+    p.outside_.push_back("HOME=" + p.home_);
+    // In the user's own home directory, files about registries could send podman elsewhere for an
+    // image than its name says.
+    p.env_.push_back("HOME=" + store + empty_home);
     // Podman refuses a file without these, although the options above say the same.
     const std::string storage = store + "/storage.conf";
     BILLOW_TRY_VOID(write_file_atomic(
@@ -219,6 +224,8 @@ class Podman {
     args.insert(args.begin(), argv_.begin(), argv_.end());
     return run(args, env_, terminal, login_.get());
   }
+  // In the namespaces of the caller: a home directory that nobody else can write.
+  Status hide_home() const { return mount_memory(store_ + empty_home, "mode=0700,size=64m"); }
   // Runs the user's own podman with the user's own store. Only before namespaces are entered.
   Result<Ran> own(std::vector<std::string> args) const {
     args.insert(args.begin(), argv_.front());
@@ -420,7 +427,7 @@ class ImageProvider {
         wish_(wish),
         // An image in the user's own podman store wins over one fetched under the same name,
         // because the user may have rebuilt it.
-        own_(wish.signed_by.empty() ? own_image(podman, wish.name) : OwnImage{}),
+        own_(may_be_own(wish) ? own_image(podman, wish.name) : OwnImage{}),
         name_(own_.name.empty() ? wish.name.qualified() : own_.name),
         mark_(sha256_hex(name_).substr(0, 16)) {}
 
@@ -433,6 +440,7 @@ class ImageProvider {
       fresh_ = true;
     }
     BILLOW_TRY_VOID(enter_namespaces(Identity::as_root));
+    BILLOW_TRY_VOID(podman_.hide_home());
     BILLOW_TRY_VOID(lock_control_groups());
     if (fresh_)
       BILLOW_TRY_VOID(load(archive));
@@ -440,6 +448,10 @@ class ImageProvider {
   }
 
  private:
+  // Users give the images in their own store any name.
+  static bool may_be_own(const ImageWish& wish) {
+    return wish.signed_by.empty() && (!wish.from_registry || wish.name.registry == "localhost");
+  }
   bool own_is_newer() const {
     return !own_.id.empty() &&
            !file_exists(fmt::format("{}/storage/overlay-images/{}", wish_.store, own_.id));
@@ -458,8 +470,10 @@ class ImageProvider {
   Status save_own(const std::string& archive) const {
     wish_.note(fmt::format("copying {} from this node's podman", name_));
     (void)::unlink(archive.c_str());  // left by a cancelled attempt
+    // By its id, it comes without its name: a name in our store says where an image was pulled.
+    const std::string& what = own_.name.starts_with("localhost/") ? own_.name : own_.id;
     const Ran ran = BILLOW_TRY(
-        podman_.own({"save", "--format", "docker-archive", "--output", archive, "--", own_.name}));
+        podman_.own({"save", "--format", "docker-archive", "--output", archive, "--", what}));
     if (ran.code != 0)
       return pass(copy_failed(ran));
     return {};

@@ -28,6 +28,9 @@ struct ImageWish {
   // A public key in PEM: only an image with a signature of this key is used, never one of the
   // user's own podman. Empty: any image.
   std::string signed_by = {};
+  // Only an image that was pulled from the registry of its name, never one of the user's own podman
+  // unless the name says so (localhost/…). For names that a policy judges.
+  bool from_registry = false;
   RegistryLogin login = {};               // empty: the logins of the user on this node
   std::function<void(std::string)> note;  // receives progress texts
 };

@@ -16,16 +16,10 @@ std::string registry_of(const ImageName& image) {
 
 // The login as an auth.json has it. No error quotes the value.
 Result<std::string> encoded(const RegistryLogin& login, const std::string& registry) {
+  BILLOW_TRY_VOID(check_registry_login(login.secret, login.value));
   const std::string_view value = trim(login.value);
   if (value.starts_with('{')) {
-    const auto logins = parse_json(value);
-    if (!logins || !logins->find("auths"))
-      return fail(Code::invalid,
-                  fmt::format("secret {} begins like an auth.json of podman or docker, but cannot "
-                              "be read as one",
-                              login.secret),
-                  login_hint(login));
-    std::string found = login_in(*logins, registry);
+    std::string found = login_in(BILLOW_TRY(parse_json(value)), registry);
     if (found.empty())
       return fail(Code::forbidden,
                   fmt::format("secret {} has no login for registry {}", login.secret, registry),
@@ -33,14 +27,6 @@ Result<std::string> encoded(const RegistryLogin& login, const std::string& regis
                               login.secret));
     return found;
   }
-  const auto colon = value.find(':');
-  if (colon == 0 || colon == value.npos || colon + 1 == value.size() ||
-      value.find_first_of(std::string_view("\n\r\0", 3)) != value.npos)
-    return fail(Code::invalid,
-                fmt::format("secret {} is not a login for a registry: it must be USER:PASSWORD, or "
-                            "an auth.json of podman or docker",
-                            login.secret),
-                login_hint(login));
   return base64(value);
 }
 

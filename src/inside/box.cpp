@@ -34,6 +34,7 @@ constexpr OptionSpec box_options[] = {
     {"limit", 0, "BYTES", "how much space unpacked environments, or images, may use"},
     {"key", 0, "KEY", "key of the task that will run in it"},
     {"signed-by", 0, "KEY", "only an image with a signature of this public key (PEM, in base64)"},
+    {"from-registry", 0, nullptr, "no image of the user's own podman, except localhost/…"},
     {"registry-secret", 0, "NAME",
      "standard input has the login for the image's registry, in base64; the name of the secret it "
      "is from"},
@@ -85,6 +86,7 @@ int bring_image(const Parsed& parsed) {
                                                .key = parsed.get("key"),
                                                .bytes_max = static_cast<std::uint64_t>(*limit),
                                                .signed_by = signer,
+                                               .from_registry = parsed.has("from-registry"),
                                                .login = login,
                                                .note = [](std::string text) {
                                                  tell(Json::object({{"note", std::move(text)}}));

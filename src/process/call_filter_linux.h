@@ -53,6 +53,10 @@ enum CallRules : std::uint32_t {
   // What the kernel tells of the whole machine. Of netlink, programs need only what they ask about
   // their own network.
   no_machine_events = 64,
+  // The Landlock domain of no_outside_peers, but sockets and signals stay open, as programs of one
+  // account need them. For plain jobs: what other processes of the same account have in their
+  // memory, descriptors, variables and directories is closed to the job.
+  own_domain = 128,
 };
 // Behind the wall of strict isolation.
 inline constexpr std::uint32_t strict_rules = no_privileged_files | no_kernel_doors |
@@ -288,16 +292,23 @@ inline CallFilter with_named(CallFilter filter, const NamedCalls& named) {
   return filter;
 }
 
-// A Landlock domain, as far as this kernel has it.
-inline const char* enter_landlock_domain() {
+// The first version of Landlock forbids moving files between directories: as good as none.
+inline constexpr long landlock_version_min = 2;
+inline long landlock_version() {
+  return syscall(444, nullptr, 0, 1);
+}
+
+// A Landlock domain, as far as this kernel has it. `scoped`: also closes abstract sockets and
+// signals of processes outside it.
+inline const char* enter_landlock_domain(bool scoped) {
   constexpr long create_ruleset = 444, add_rule = 445, restrict_self = 446;
   constexpr std::uint64_t make_device = 1 << 6 | 1 << 11, refer = 1 << 13;
-  const long version = syscall(create_ruleset, nullptr, 0, 1);
-  if (version < 2)
-    return nullptr;  // the first one forbids moving files between directories
+  const long version = landlock_version();
+  if (version < landlock_version_min)
+    return nullptr;
   const struct {
     std::uint64_t files, network, scoped;
-  } rights{make_device | refer, 0, version < 6 ? 0u : 3u};
+  } rights{make_device | refer, 0, scoped && version >= 6 ? 3u : 0u};
   const std::size_t known = version < 4 ? 8 : version < 6 ? 16 : 24;
   const long domain = syscall(create_ruleset, &rights, known, 0);
   if (domain < 0)
@@ -329,7 +340,9 @@ inline const char* give_up_capabilities() {
 // For this thread and what it starts. Without root it must have given up new privileges before.
 // Returns null, or the step that failed, with errno.
 inline const char* refuse_calls(std::uint32_t groups, const NamedCalls& named = {}) {
-  const char* failed = groups & no_outside_peers ? enter_landlock_domain() : nullptr;
+  const char* failed = groups & (no_outside_peers | own_domain)
+                           ? enter_landlock_domain((groups & no_outside_peers) != 0)
+                           : nullptr;
   if (!failed && (groups & no_capabilities) != 0)
     failed = give_up_capabilities();
   if (failed)

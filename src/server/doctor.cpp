@@ -188,7 +188,8 @@ void check_isolation(std::vector<Finding>& out, bool inside) {
     if (one.held)
       out.push_back({"ok", fmt::format("refused: {} ({})", one.name, one.answer), ""});
     else
-      out.push_back({"problem", "a job can " + one.name, "see docs/access.md"});
+      out.push_back(
+          {"problem", "a job can " + one.name, one.why.empty() ? "see docs/access.md" : one.why});
   if (!inside)
     check_wall(out);
 }

@@ -134,6 +134,9 @@ class HeadHost final : public api::Host {
   std::string trouble_with(const Secret& secret) const override {
     return head_.secrets().trouble_with(secret);
   }
+  Status check_login(const Secret& secret) const override {
+    return head_.secrets().check_login(secret);
+  }
   void rotate_secrets_key(control::Cause cause, RotatedKey done) override {
     head_.rotation().start(std::move(cause), [done](Result<head::KeyRotation::Done> result) {
       done(result ? Result<std::pair<std::size_t, std::size_t>>(

@@ -9,6 +9,7 @@ finding.
 """
 import collections
 import fnmatch
+import glob
 import os
 import re
 import sys
@@ -357,6 +358,29 @@ def check_client(house):
                 )
 
 
+FUZZ_SOURCE = re.compile(r"\$\{(?:CMAKE_SOURCE_DIR\}/src|source\})/([\w/*.-]+\.cpp)")
+
+
+def check_fuzz(house):
+    """Fuzz targets are built by hand: what they compile must exist, and `./dev fuzz` know them."""
+    script = os.path.join(house.root, "tools/dev/fuzz.sh")
+    known = ""
+    if os.path.exists(script):
+        with open(script, encoding="utf-8") as f:
+            known = f.read()
+    for path in sorted(glob.glob(os.path.join(house.root, "tests/fuzz/*/CMakeLists.txt"))):
+        with open(path, encoding="utf-8") as f:
+            lines = f.read().split("\n")
+        for number, line in enumerate(lines, 1):
+            where = os.path.relpath(path, house.root)
+            for source in FUZZ_SOURCE.findall(line):
+                if not glob.glob(os.path.join(house.root, "src", source)):
+                    house.found(where, number, f"there is no src/{source}")
+            for name in re.findall(r"add_executable\(fuzz_(\w+)", line):
+                if not re.search(rf"^fuzz_names=.*\b{name}\b", known, re.MULTILINE):
+                    house.found(where, number, f"tools/dev/fuzz.sh does not name {name}")
+
+
 def check(root):
     house = House(root)
     check_layers(house, check_includes(house))
@@ -366,6 +390,7 @@ def check(root):
     check_python(house)
     check_dead(house)
     check_client(house)
+    check_fuzz(house)
     return house.findings
 
 
@@ -411,6 +436,14 @@ SELF_TEST = {
     "src/net/l.cpp": ("#include <sys/epoll.h>\n", "is Linux's"),
     "tests/e2e/n.py": ("@skip\nX = 1\n", "not Python"),
     "src/net/m.cpp": ("#if defined(__APPLE__)\n", "systems differ by files"),
+    "tests/fuzz/net/CMakeLists.txt": (
+        "add_executable(fuzz_x ${CMAKE_SOURCE_DIR}/src/net/none.cpp)\n",
+        "there is no src/net/none.cpp",
+    ),
+    "tests/fuzz/base/CMakeLists.txt": (
+        "add_executable(fuzz_y ${source}/net/c.cpp)\n",
+        "tools/dev/fuzz.sh does not name y",
+    ),
 }
 
 

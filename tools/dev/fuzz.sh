@@ -1,11 +1,12 @@
 # ./dev fuzz [NAME] [SECONDS]: run libFuzzer with sanitizers over the proxy, the HTTP parsers,
-# sessions of HTTP/2, the answers of clouds, provider files, ID tokens, YAML and messages of MCP.
+# sessions of HTTP/2, the answers of clouds, provider files, ID tokens, YAML, messages of MCP, keys
+# typed into `billow top`, the spec of a task, and names and logins of images.
 # Each runs for a minute by default; NAME is one of those in fuzz_names below.
 # Findings are written to .dev/fuzz/NAME; to repeat one, give its file to the program:
 # build-fuzz/tests/fuzz/gateway/fuzz_proxy FILE. The corpus is kept there, so the next run
 # continues from it.
 fuzz_build=${BILLOW_FUZZ_BUILD_DIR:-$root/build-fuzz}
-fuzz_names='http_parser http2 id_token mcp pool_answers provider proxy yaml'
+fuzz_names='http_parser http2 id_token image keys mcp pool_answers provider proxy spec yaml'
 case ${1:-} in
   '' | [0-9]*) targets=$fuzz_names ;;
   *)

@@ -179,8 +179,10 @@ Result<std::optional<container::LocalImage>> fetch_image(const ImageRequest& req
   Helper helper = make_helper({"--store", request.store, "--image", request.image, "--key",
                                request.key, "--limit", std::to_string(request.bytes_max)},
                               request.user, control, "image " + request.image);
-  if (!request.signed_by.empty())
-    helper.argv.insert(helper.argv.end(), {"--signed-by", base64(request.signed_by)});
+  if (!request.terms.signed_by.empty())
+    helper.argv.insert(helper.argv.end(), {"--signed-by", base64(request.terms.signed_by)});
+  if (request.terms.from_registry)
+    helper.argv.emplace_back("--from-registry");
   // As its standard input: neither its arguments, its variables nor a file hold the login.
   Fd login;
   if (!request.login.secret.empty()) {

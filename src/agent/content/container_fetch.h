@@ -28,12 +28,17 @@ struct FetchControl {
   std::function<void(std::string)> note;
 };
 
+// What the node's policy asks of the image that is fetched.
+struct ImageTerms {
+  std::string signed_by;       // a public key in PEM; empty: signatures are not needed
+  bool from_registry = false;  // as in container::ImageWish
+};
 struct ImageRequest {
   std::string image, store, key;
   UserRecord user;
   std::uint64_t bytes_max = 0;
-  std::string signed_by;  // a public key in PEM; empty: signatures are not needed
-  GivenLogin login;       // for the image's registry
+  ImageTerms terms;
+  GivenLogin login;  // for the image's registry
 };
 struct EnvironmentRequest {
   std::string name, digest, store, key;

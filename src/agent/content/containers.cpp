@@ -194,7 +194,7 @@ std::function<Containers::Fetched(const FetchPlace&)> Containers::make_fetch(
     const wire::agent_v1::Start& start,
     const UserRecord& user,
     const std::string& store,
-    const std::string& signer,
+    const ImageTerms& terms,
     std::shared_ptr<std::atomic<bool>> cancelled) {
   const TaskId task = start.task;
   const Surroundings& asked = start.surroundings;
@@ -223,7 +223,7 @@ std::function<Containers::Fetched(const FetchPlace&)> Containers::make_fetch(
     };
   return
       [plan, control, task, source,
-       request = ImageRequest{asked.image, store, plan.key, user, options_.image_bytes_max, signer,
+       request = ImageRequest{asked.image, store, plan.key, user, options_.image_bytes_max, terms,
                               start.registry_login}](const FetchPlace& place) mutable -> Fetched {
         control.cgroups = place.groups();
         const auto found = BILLOW_TRY(fetch_image(request, control));
@@ -278,10 +278,10 @@ void Containers::prepare(const wire::agent_v1::Start& start, const UserRecord& u
   const auto store = store_of(user);
   if (!store)
     return finish_later(task, cancelled, store.error());
-  const auto signer = options_.image_signer ? options_.image_signer() : std::string();
-  if (!signer)
-    return finish_later(task, cancelled, signer.error());
-  wanted.fetch = make_fetch(start, user, *store, *signer, cancelled);
+  const auto terms = options_.image_terms ? options_.image_terms() : ImageTerms{};
+  if (!terms)
+    return finish_later(task, cancelled, terms.error());
+  wanted.fetch = make_fetch(start, user, *store, *terms, cancelled);
   if (const Status queued = queue_.add(wanted.item); !queued)
     return finish_later(task, cancelled, queued.error());
   begin_next();

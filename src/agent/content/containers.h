@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "agent/content/container_fetch.h"
 #include "agent/content/content_fetch.h"
 #include "agent/isolate/fetch_place.h"
 #include "agent/isolate/secret_files.h"
@@ -39,11 +40,10 @@ class Containers {
     std::string cdi_file;   // where to write the GPUs' CDI description; empty: do not write it
     std::string owner;      // distinguishes this agent's tasks from those of another agent
     std::vector<GpuInfo> gpus;
-    std::function<ContentSource()> head;      // source of environments; called on the loop
-    std::uint64_t environment_bytes_max = 0;  // unpacked, per user
-    std::uint64_t image_bytes_max = 0;        // on disk, per user; 0: no limit
-    // The public key in PEM whose signature images need; empty: none. Asked for each image.
-    std::function<Result<std::string>()> image_signer;
+    std::function<ContentSource()> head;               // source of environments; called on the loop
+    std::uint64_t environment_bytes_max = 0;           // unpacked, per user
+    std::uint64_t image_bytes_max = 0;                 // on disk, per user; 0: no limit
+    std::function<Result<ImageTerms>()> image_terms;   // asked for each image
     Duration quiet_max = limits::container_quiet_max;  // a fetch without progress is cancelled
   };
   struct Callbacks {
@@ -116,7 +116,7 @@ class Containers {
       const wire::agent_v1::Start& start,
       const UserRecord& user,
       const std::string& store,
-      const std::string& signer,
+      const ImageTerms& terms,
       std::shared_ptr<std::atomic<bool>> cancelled);
   void note(TaskId task, const std::shared_ptr<std::atomic<bool>>& cancelled, std::string text);
   void begin_next();

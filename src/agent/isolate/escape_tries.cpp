@@ -19,6 +19,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <functional>
 
 #include "agent/isolate/fetch_place.h"
 #include "process/call_filter_linux.h"
@@ -196,14 +197,16 @@ bool is_refusal(int error) {
   return false;
 }
 
-Result<EscapeTry> carry_out(const Attempt& attempt, process::Spawn request) {
-  request.body = [&attempt] {
+Result<EscapeTry> carry_out(const char* name,
+                            const std::function<long()>& run,
+                            process::Spawn request) {
+  request.body = [&run] {
     errno = 0;
-    return attempt.run() < 0 ? errno : 0;
+    return run() < 0 ? errno : 0;
   };
   process::Child child = BILLOW_TRY(process::spawn(request));
   const int error = child.wait().code();
-  return EscapeTry{attempt.name, is_refusal(error), error == 0 ? "" : strerrorname_np(error)};
+  return EscapeTry{name, is_refusal(error), error == 0 ? "" : strerrorname_np(error), {}};
 }
 
 process::Spawn like_a_job(const std::vector<std::string>& cgroups) {
@@ -211,9 +214,27 @@ process::Spawn like_a_job(const std::vector<std::string>& cgroups) {
   if (::geteuid() == 0)
     request.identity = process::Identity{nobody, nobody, {}};
   request.no_new_privs = true;
-  request.refused_calls = process::no_kernel_doors | process::no_namespaces;
+  request.refused_calls = process::no_kernel_doors | process::no_namespaces | process::own_domain;
   request.cgroups = cgroups;
   return request;
+}
+
+// Another process of the account, as another job of it is one.
+Result<EscapeTry> look_into_another_job(const std::vector<std::string>& cgroups) {
+  process::Spawn request = like_a_job(cgroups);
+  request.body = [] {
+    ::prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);  // as after an exec
+    ::pause();
+    return 0;
+  };
+  process::Child other = BILLOW_TRY(process::spawn(request));
+  const std::string path = fmt::format("/proc/{}/environ", other.pid());
+  EscapeTry out = BILLOW_TRY(carry_out(
+      "read the variables of another job of its account",
+      [&path] { return open_file(path.c_str(), O_RDONLY); }, like_a_job(cgroups)));
+  if (process::landlock_version() < process::landlock_version_min)
+    out.why = "this kernel has no Landlock: run it with lsm=landlock,…, from Linux 5.19 on";
+  return out;
 }
 
 }  // namespace
@@ -226,7 +247,8 @@ Result<std::vector<EscapeTry>> try_escapes() {
   std::vector<EscapeTry> out;
   for (const Attempt& attempt : attempts)
     if (attempt.from != From::behind)
-      out.push_back(BILLOW_TRY(carry_out(attempt, like_a_job(place.groups()))));
+      out.push_back(BILLOW_TRY(carry_out(attempt.name, attempt.run, like_a_job(place.groups()))));
+  out.push_back(BILLOW_TRY(look_into_another_job(place.groups())));
   return out;
 }
 
@@ -234,7 +256,7 @@ Result<std::vector<EscapeTry>> try_escapes_from_here() {
   std::vector<EscapeTry> out;
   for (const Attempt& attempt : attempts)
     if (attempt.from != From::node)
-      out.push_back(BILLOW_TRY(carry_out(attempt, {})));
+      out.push_back(BILLOW_TRY(carry_out(attempt.name, attempt.run, {})));
   return out;
 }
 

@@ -14,6 +14,7 @@ struct EscapeTry {
   std::string name;    // "create a user namespace"
   bool held = true;    // it was refused
   std::string answer;  // the error that was the answer; empty: none
+  std::string why;     // what this machine lacks, if it was not refused; empty: unknown
 };
 // Each runs in a process of its own that is confined like a job: as the user nobody (if this is
 // root), without new privileges, with the system calls of jobs refused and in control groups with

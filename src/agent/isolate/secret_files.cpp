@@ -32,13 +32,20 @@ std::string SecretFiles::place() {
   return "/tmp";
 }
 
-SecretFiles::SecretFiles(const std::string& directory, const std::string& owner)
+SecretFiles::SecretFiles(const std::string& directory, const std::string& owner, std::string key)
     : prefix_(directory + "/secrets-"),
       old_prefix_(fmt::format("{}/billow-secrets-{}-", place(), owner)),
-      shm_prefix_(directory + "/shm-") {}
+      shm_prefix_(directory + "/shm-"),
+      key_(std::move(key)) {}
 
+std::string SecretFiles::name(TaskId task, const char* purpose) const {
+  const std::string number = std::to_string(task.value);
+  if (key_.empty())
+    return number;
+  return number + "-" + hmac_sha256_hex(key_, purpose + number).substr(0, 32);
+}
 std::string SecretFiles::path(TaskId task) const {
-  return prefix_ + std::to_string(task.value);
+  return prefix_ + name(task, "secrets-");
 }
 std::string SecretFiles::path(TaskId task, const std::string& secret) const {
   return path(task) + "/" + secret;
@@ -116,17 +123,19 @@ Result<std::vector<SecretFiles::Written>> SecretFiles::write(
 Result<std::string> SecretFiles::make_shared_memory(const OwnPlace& memory,
                                                     TaskId task,
                                                     const UserRecord& user) const {
-  const std::string name = fmt::format("shm-{}", task.value);
-  (void)remove_tree(memory.below(name));  // left by an earlier task of the same number
-  BILLOW_TRY(memory.directory({.relative = name,
+  const std::string relative = "shm-" + name(task, "shm-");
+  (void)remove_tree(memory.below(relative));  // left by an earlier task of the same number
+  BILLOW_TRY(memory.directory({.relative = relative,
                                .mode = 0700,
                                .owner = user.identity,
                                .existing = OwnPlace::If::exists_fail}));
-  return memory.below(name);
+  return memory.below(relative);
 }
 
 void SecretFiles::remove(TaskId task) const {
-  for (const std::string& path : {path(task), shm_prefix_ + std::to_string(task.value)})
+  const std::string number = std::to_string(task.value);  // the whole name, in older agents
+  for (const std::string& path :
+       {path(task), shm_prefix_ + name(task, "shm-"), prefix_ + number, shm_prefix_ + number})
     if (const Status gone = remove_tree(path); !gone)
       log_warn("task {}: its files in memory: {}", task.value, gone.error().message);
 }
@@ -143,7 +152,8 @@ void SecretFiles::remove_others(const std::vector<TaskId>& live) const {
       const std::string_view name = entry->d_name;
       if (!name.starts_with(begins))
         continue;
-      const auto id = parse_int(name.substr(begins.size()), 1, INT64_MAX);
+      const std::string_view rest = name.substr(begins.size());
+      const auto id = parse_int(rest.substr(0, rest.find('-')), 1, INT64_MAX);
       if (id && std::find(live.begin(), live.end(), TaskId(static_cast<std::uint64_t>(*id))) ==
                     live.end())
         stale.push_back(directory + "/" + std::string(name));

@@ -18,8 +18,10 @@ namespace billow::agent {
 class SecretFiles {
  public:
   // `directory` is the agent's own, in memory (`place`). `owner` distinguishes this agent's tasks
-  // from another agent's in the names that older agents used.
-  SecretFiles(const std::string& directory, const std::string& owner);
+  // from another agent's in the names that older agents used. With `key`, a secret of the agent,
+  // nobody can guess the names of a task's directories, and the agent's cannot be listed: other
+  // jobs of the same account do not find them.
+  SecretFiles(const std::string& directory, const std::string& owner, std::string key = {});
   static std::string place();
 
   struct Written {
@@ -48,9 +50,11 @@ class SecretFiles {
 
  private:
   std::string path(TaskId task) const;
-  std::string prefix_;      // "/dev/shm/billow-…/secrets-"
-  std::string old_prefix_;  // "/dev/shm/billow-secrets-OWNER-"
-  std::string shm_prefix_;  // "/dev/shm/billow-…/shm-"
+  std::string name(TaskId task, const char* purpose) const;  // "12-1f0a…"
+  std::string prefix_;                                       // "/dev/shm/billow-…/secrets-"
+  std::string old_prefix_;                                   // "/dev/shm/billow-secrets-OWNER-"
+  std::string shm_prefix_;                                   // "/dev/shm/billow-…/shm-"
+  std::string key_;
 };
 
 }  // namespace billow::agent

@@ -265,8 +265,9 @@ Status NodeAgent::open_tasks() {
                        .head = [this] { return content_source(); },
                        .environment_bytes_max = options_.files_bytes_max,
                        .image_bytes_max = options_.images_bytes_max,
-                       .image_signer = [file = options_.policy_file]() -> Result<std::string> {
-                         return BILLOW_TRY(load_node_policy(file)).images.signers;
+                       .image_terms = [file = options_.policy_file]() -> Result<ImageTerms> {
+                         const ImageRules rules = BILLOW_TRY(load_node_policy(file)).images;
+                         return ImageTerms{rules.signers, rules.pinned || !rules.names.empty()};
                        },
                        .private_tmp = [file = options_.policy_file]() -> Result<bool> {
                          return BILLOW_TRY(load_node_policy(file)).private_tmp;

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstring>
 #include <fstream>
 #include <memory>
 #include <set>
@@ -59,22 +60,52 @@ bool has_own_files(int pid, int thread) {
   return ::syscall(SYS_kcmp, pid, thread, KCMP_FILES, 0, 0) > 0;
 }
 
-class Walk {
+std::string path_of(int fd) {
+  char target[4096];
+  const ssize_t n = ::readlink(fmt::format("/proc/self/fd/{}", fd).c_str(), target, sizeof target);
+  return n > 0 ? std::string(target, static_cast<std::size_t>(n)) : std::string();
+}
+
+// With room for the largest handle.
+union HandleBuffer {
+  char bytes[sizeof(file_handle) + MAX_HANDLE_SZ];
+  file_handle handle;
+  char* content() { return bytes + sizeof(file_handle); }
+};
+
+}  // namespace
+
+class DiskWalk {
  public:
-  explicit Walk(std::int64_t entries_max) : entries_max_(entries_max) {}
+  DiskWalk(std::int64_t entries_max, DiskMemory* memory)
+      : entries_max_(entries_max), memory_(memory) {}
 
   void place(const std::string& path) {
     Dir top = open_dir(AT_FDCWD, path.c_str());
     struct stat info {};
     if (!top || ::fstat(::dirfd(top.get()), &info) != 0)
       return;
-    device_ = info.st_dev;
     devices_.insert(info.st_dev);
+    if (memory_) {
+      tops_.push_back(path_of(::dirfd(top.get())));
+      on_device_[info.st_dev] = Fd(::fcntl(::dirfd(top.get()), F_DUPFD_CLOEXEC, 0));
+    }
     count(info);
-    open_.push_back(std::move(top));
-    while (!open_.empty() && use_.complete)
-      step();
-    open_.clear();
+    walk(std::move(top), info.st_dev);
+  }
+
+  // What was found earlier and not now, but is still there. To be called after all places and
+  // processes.
+  void found_earlier() {
+    if (!memory_)
+      return;
+    // Directories are walked, which may find more of the others.
+    for (const bool directories : {true, false})
+      for (auto at = memory_->handles_.begin(); at != memory_->handles_.end() && use_.complete;)
+        if (seen_.contains(at->first) || look_again(at->first, at->second, directories))
+          ++at;
+        else
+          at = memory_->handles_.erase(at);
   }
 
   // Of deleted files only those on the file systems of the places: others are not what is limited.
@@ -92,6 +123,66 @@ class Walk {
   const DiskUse& use() const { return use_; }
 
  private:
+  void walk(Dir top, dev_t device) {
+    device_ = device;
+    open_.clear();
+    open_.push_back(std::move(top));
+    while (!open_.empty() && use_.complete)
+      step();
+    open_.clear();
+  }
+
+  // False: it is gone, or has left the places for good.
+  bool look_again(std::pair<dev_t, ino_t> key, const DiskMemory::Handle& known, bool directories) {
+    const auto device = on_device_.find(key.first);
+    if (device == on_device_.end())
+      return true;
+    HandleBuffer buffer{};
+    buffer.handle.handle_bytes = static_cast<unsigned>(known.bytes.size());
+    buffer.handle.handle_type = known.type;
+    std::memcpy(buffer.content(), known.bytes.data(), known.bytes.size());
+    const Fd fd(::open_by_handle_at(device->second.get(), &buffer.handle, O_PATH | O_CLOEXEC));
+    struct stat info {};
+    if (!fd || ::fstat(fd.get(), &info) != 0)
+      return false;
+    if (S_ISDIR(info.st_mode) != directories)
+      return true;
+    if (info.st_nlink > 0 && !below_a_place(path_of(fd.get())))
+      return false;
+    if (!directories || info.st_nlink == 0) {
+      count(info);
+      return true;
+    }
+    if (Dir found = open_dir(fd.get(), ".")) {
+      count(info);
+      walk(std::move(found), info.st_dev);
+    }
+    return true;
+  }
+  bool below_a_place(const std::string& path) const {
+    for (const std::string& top : tops_)
+      if (path.starts_with(top) && (path.size() == top.size() || path[top.size()] == '/'))
+        return true;
+    return false;
+  }
+
+  static bool is_worth_a_handle(const struct stat& info) {
+    return S_ISDIR(info.st_mode) ||
+           (S_ISREG(info.st_mode) && info.st_blocks * block_bytes >= DiskMemory::file_bytes_min);
+  }
+  void remember(int at, const char* name, const struct stat& info) {
+    const std::pair key(info.st_dev, info.st_ino);
+    if (!memory_ || !is_worth_a_handle(info) ||
+        (memory_->handles_.size() >= DiskMemory::handles_max && !memory_->handles_.contains(key)))
+      return;
+    HandleBuffer buffer{};
+    buffer.handle.handle_bytes = MAX_HANDLE_SZ;
+    int mount = 0;
+    if (::name_to_handle_at(at, name, &buffer.handle, &mount, 0) == 0)
+      memory_->handles_[key] = {buffer.handle.handle_type,
+                                {buffer.content(), buffer.handle.handle_bytes}};
+  }
+
   void held_in(const std::string& directory) {
     const Dir dir = open_dir(AT_FDCWD, directory.c_str());
     while (const dirent* entry = dir ? ::readdir(dir.get()) : nullptr) {
@@ -145,8 +236,8 @@ class Walk {
     const int at = ::dirfd(open_.back().get());
     if (::fstatat(at, entry->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0 || info.st_dev != device_)
       return;
-    count(info);
-    if (!S_ISDIR(info.st_mode))
+    remember(at, entry->d_name, info);
+    if (!count(info) || !S_ISDIR(info.st_mode))
       return;
     if (open_.size() >= disk_depth_max) {
       use_.too_deep = true;
@@ -156,19 +247,28 @@ class Walk {
       open_.push_back(std::move(below));
   }
 
-  void count(const struct stat& info) {
+  // False: it was counted before.
+  bool count(const struct stat& info) {
     if (++use_.entries > entries_max_)
       use_.complete = false;
-    // Only files with several names, or with none, are met more than once.
-    if (!S_ISDIR(info.st_mode) && info.st_nlink != 1 &&
-        !counted_.emplace(info.st_dev, info.st_ino).second)
-      return;
+    // Files with several names, or with none, are met more than once, and what is moved meanwhile.
+    const std::pair key(info.st_dev, info.st_ino);
+    if (!S_ISDIR(info.st_mode) && info.st_nlink != 1 && !counted_.insert(key).second)
+      return false;
+    if (memory_ && is_worth_a_handle(info) && seen_.size() < DiskMemory::handles_max &&
+        !seen_.insert(key).second)
+      return false;
     if (counted_.size() > linked_max)
       use_.complete = false;
     use_.bytes += info.st_blocks * block_bytes;
+    return true;
   }
 
   std::int64_t entries_max_;
+  DiskMemory* memory_;
+  std::vector<std::string> tops_;           // the paths of the places, without links
+  std::map<dev_t, Fd> on_device_;           // a directory on each of their file systems
+  std::set<std::pair<dev_t, ino_t>> seen_;  // of what is worth a handle, in this look
   dev_t device_ = 0, root_ = 0;
   std::set<dev_t> devices_;
   std::set<std::pair<dev_t, ino_t>> counted_;
@@ -176,16 +276,16 @@ class Walk {
   DiskUse use_;
 };
 
-}  // namespace
-
 DiskUse disk_use(const std::vector<std::string>& places,
                  const std::vector<int>& pids,
-                 std::int64_t entries_max) {
-  Walk walk(entries_max);
+                 std::int64_t entries_max,
+                 DiskMemory* memory) {
+  DiskWalk walk(entries_max, memory);
   for (const std::string& place : places)
     walk.place(place);
   for (const int pid : pids)
     walk.held_by(pid);
+  walk.found_earlier();
   return walk.use();
 }
 

@@ -34,7 +34,7 @@ void DiskGuard::watch(TaskId task, DiskLimit limit) {
   if (tasks_.empty())
     timer_ = loop_.after(options_.hurry, [this] { look(); });
   const SteadyTime soon = system_clock().steady() + options_.hurry;
-  tasks_[task] = {std::move(limit), soon, soon, false, {}};
+  tasks_[task] = {.limit = std::move(limit), .earliest = soon, .next = soon, .why = {}};
 }
 
 void DiskGuard::ended(TaskId task) {
@@ -60,9 +60,10 @@ void DiskGuard::look() {
 }
 
 void DiskGuard::look_at(TaskId task, Watched& watched) {
-  const auto work = [places = watched.limit.places, pids = callbacks_.processes(task)] {
+  const auto work = [places = watched.limit.places, pids = callbacks_.processes(task),
+                     memory = watched.memory] {
     const SteadyTime began = system_clock().steady();
-    const DiskUse use = disk_use(places, pids);
+    const DiskUse use = disk_use(places, pids, disk_entries_max, memory.get());
     return std::pair(use, system_clock().steady() - began);
   };
   watched.looking = workers_

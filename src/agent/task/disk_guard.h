@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -50,6 +51,7 @@ class DiskGuard {
  private:
   struct Watched {
     DiskLimit limit;
+    std::shared_ptr<DiskMemory> memory = std::make_shared<DiskMemory>();
     SteadyTime earliest, next;  // the next look, if the disk is nearly full and if it is not
     bool looking = false;
     std::string why;

@@ -90,6 +90,11 @@ std::uint32_t Tasks::refused_calls(const Surroundings& asked) const {
   return groups;
 }
 
+// A Landlock domain refuses mounts too.
+std::uint32_t Tasks::own_domain() const {
+  return options_.allow_namespaces ? 0u : process::own_domain;
+}
+
 Result<JobPlace> Tasks::place_of(TaskId task) const {
   const TaskPlan* plan = suspender_.plan(task);
   if (!plan)
@@ -113,6 +118,11 @@ Result<JobPlace> Tasks::place_of(TaskId task) const {
   place.pid = pids.front();
   if (place.identity)
     place.refused_calls = refused_calls({});
+  // A domain of their own would keep debuggers from the job. An account that several users share
+  // needs it all the same.
+  if (place.identity && options_.without_account &&
+      place.identity->uid == options_.without_account->identity.uid)
+    place.refused_calls |= own_domain();
   const auto image = image_plan(task);
   if (!image)
     return place;

@@ -11,6 +11,7 @@
 
 #include <fmt/format.h>
 
+#include "agent/content/project_cache.h"
 #include "agent/observe/proc_stats.h"
 #include "agent/task/gang.h"
 #include "agent/task/signal_handlers.h"
@@ -89,7 +90,8 @@ Tasks::Tasks(net::Loop& loop,
                            return links_.contains(task) && !suspender_.frozen(task);
                          }}),
       migs_(std::move(options_.migs)),
-      secret_files_(memory_.path(), owner_),
+      secret_files_(
+          memory_.path(), owner_, unguessable_name(options_.data_dir, "memory").value_or("")),
       ssh_(temporary_.path()),
       tunnels_(loop,
                {.open = [this](const TunnelOpen& request) { return open_door(request); },
@@ -109,7 +111,7 @@ Tasks::Tasks(net::Loop& loop,
                    .head = options_.head,
                    .environment_bytes_max = options_.environment_bytes_max,
                    .image_bytes_max = options_.image_bytes_max,
-                   .image_signer = options_.image_signer,
+                   .image_terms = options_.image_terms,
                    .quiet_max = options_.pull_patience},
                   {.note =
                        [this](TaskId task, std::string text) {

@@ -61,10 +61,10 @@ class Tasks {
     std::string kept_dir;                 // of the notes about what is kept there; empty: data_dir
     SpareDirs* spares = nullptr;          // where ended jobs leave their files; null: nowhere
     std::function<ContentSource()> head;  // where environments are fetched from
-    std::uint64_t environment_bytes_max = 0;            // unpacked environments, for each user
-    std::uint64_t image_bytes_max = 0;                  // container images, for each user
-    std::function<Result<std::string>()> image_signer;  // as in Containers
-    std::function<Result<bool>()> private_tmp;          // for plain jobs of others; may be missing
+    std::uint64_t environment_bytes_max = 0;          // unpacked environments, for each user
+    std::uint64_t image_bytes_max = 0;                // container images, for each user
+    std::function<Result<ImageTerms>()> image_terms;  // as in Containers
+    std::function<Result<bool>()> private_tmp;        // for plain jobs of others; may be missing
     // For jobs that do not say how much disk they need, as NodePolicy::disk_bytes; may be missing.
     std::function<Result<std::optional<std::int64_t>>()> disk_bytes;
     Duration pull_patience = limits::container_quiet_max;
@@ -201,6 +201,8 @@ class Tasks {
   Result<Tunnels::Target> open_port(TaskId task, std::uint16_t port);
   ConnectAs network_user_of(TaskId task) const;
   std::uint32_t refused_calls(const Surroundings& asked) const;
+  // Keeps a job on the node's own file system from other processes of its account.
+  std::uint32_t own_domain() const;
   Result<UserRecord> user_of(const wire::agent_v1::Start& start) const;
   Result<JobPlace> place_of(TaskId task) const;  // task_place.cpp
   std::optional<container::Plan> image_plan(TaskId task) const;

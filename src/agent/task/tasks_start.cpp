@@ -274,6 +274,9 @@ Status Tasks::furnish(Starting& s) {
           BILLOW_TRY(secret_files_.make_shared_memory(memory_, s.start.task, s.user));
     if (s.spec.identity || s.other_root() || asks_for_filter(s.start.surroundings))
       in_memory.refused_calls = refused_calls(s.start.surroundings);
+    // An image has process ids of its own.
+    if (s.spec.identity && !s.other_root())
+      in_memory.refused_calls |= own_domain();
     if (s.confined())
       in_memory.refused_calls |= process::no_namespaces | process::no_outside_peers;
     if (s.strict())
@@ -378,7 +381,7 @@ Status Tasks::specify_rights(Starting& s) {
   // What makes a container needs namespaces; its command is confined when it is in it.
   const bool filtered = !s.prepared && (other_user || asks_for_filter(surroundings));
   if (filtered)
-    spec.refused_calls = refused_calls(surroundings);
+    spec.refused_calls = refused_calls(surroundings) | (other_user ? own_domain() : 0);
   spec.no_new_privs = other_user || filtered;
   return {};
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 
+#include "base/json.h"
 #include "base/text.h"
 
 namespace billow {
@@ -147,6 +148,27 @@ std::string ImageName::pinned(std::string_view image_digest) const {
 bool ImageName::on_loopback() const {
   const std::string_view host = std::string_view(registry).substr(0, registry.find(':'));
   return host == "localhost" || host.starts_with("127.");
+}
+
+Status check_registry_login(const std::string& secret, std::string_view value) {
+  value = trim(value);
+  const auto refused = [&](std::string_view why) {
+    return fail(Code::invalid, fmt::format("secret {} {}", secret, why),
+                fmt::format("set it to USER:PASSWORD: billow secret set {}", secret));
+  };
+  if (value.starts_with('{')) {
+    const auto logins = parse_json(value);
+    if (!logins || !logins->find("auths"))
+      return refused("begins like an auth.json of podman or docker, but cannot be read as one");
+    return {};
+  }
+  const auto colon = value.find(':');
+  if (colon == 0 || colon == value.npos || colon + 1 == value.size() ||
+      value.find_first_of(std::string_view("\n\r\0", 3)) != value.npos)
+    return refused(
+        "is not a login for a registry: it must be USER:PASSWORD, or an auth.json of podman or "
+        "docker");
+  return {};
 }
 
 }  // namespace billow

@@ -30,4 +30,8 @@ struct ImageName {
 Result<ImageName> parse_image_name(std::string_view text);
 bool is_image_digest(std::string_view text);  // "sha256:" and 64 digits
 
+// Whether a secret's value can be the login of a registry: USER:PASSWORD, or the text of an
+// auth.json of podman or docker. No error quotes the value.
+Status check_registry_login(const std::string& secret, std::string_view value);
+
 }  // namespace billow

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/sealed.h"
 #include "base/text.h"
+#include "core/model/image_name.h"
 
 namespace billow::head {
 namespace {
@@ -115,6 +116,17 @@ std::string SecretKeeper::trouble_with(const Secret& secret) const {
     return value.error().message;
   wipe(*value);
   return "";
+}
+
+Status SecretKeeper::check_login(const Secret& secret) const {
+  if (!secret.reference.empty())
+    return {};
+  auto value = unsealed(secret.sealed, belongs_to(secret.project, secret.name));
+  if (!value)
+    return {};
+  const Status checked = check_registry_login(secret.name, *value);
+  wipe(*value);
+  return checked;
 }
 
 // ---- values in backends

@@ -43,6 +43,9 @@ class SecretKeeper {
   Result<std::string> credential_of(const Pool& pool) const;
   // Why it cannot be opened here; empty: it can.
   std::string trouble_with(const Secret& secret) const;
+  // An error if its value cannot be the login of a registry. What is in a backend, or cannot be
+  // opened, is judged when a job starts.
+  Status check_login(const Secret& secret) const;
   // ---- values in backends (secret_fetcher.h)
   // "BACKEND:PATH#KEY"; empty: its value is here, or it does not exist.
   std::string reference_of(ProjectId project, const std::string& name) const;

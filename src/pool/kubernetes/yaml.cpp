@@ -100,8 +100,8 @@ class YamlReader {
 };
 
 bool needs_quotes(std::string_view text) {
-  if (text.empty() || !std::isalpha(static_cast<unsigned char>(text[0])))
-    return text.empty() || text[0] != '/' || text.find_first_of(": #\"'") != text.npos;
+  if (text.empty() || (text[0] != '/' && !std::isalpha(static_cast<unsigned char>(text[0]))))
+    return true;
   for (const char c : text)
     if (!std::isalnum(static_cast<unsigned char>(c)) && !std::strchr("-._/", c))
       return true;

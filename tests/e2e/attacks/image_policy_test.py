@@ -53,6 +53,51 @@ class Policy(ImageTest):
         self.refused(other, "may not use images here")
         self.assertEqual(self.rig.cli("run", "--", "true").code, 0, "jobs without an image")
 
+    def config_of_root(self, name, text):
+        """A file of podman's in the home directory of the jobs' user, as long as the test runs."""
+        path = os.path.join(os.path.expanduser("~root"), ".config/containers", name)
+        made = path
+        while not os.path.exists(os.path.dirname(made)):
+            made = os.path.dirname(made)
+        self.assertFalse(os.path.exists(made), made)
+        self.addCleanup(subprocess.run, ["rm", "-rf", made], check=True)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(text)
+
+    def test_the_users_own_registry_settings_lead_nowhere_else(self):
+        self.registry.push("evil/tools:1", images.root_tar({"etc/evil": b"other"}))
+        self.registry.push("good/tools:1", images.root_tar({"etc/good": b"named"}))
+        host = self.registry.name("")
+        self.rig.node_policy(USUAL + f"images {host}good/*")
+        self.config_of_root(
+            "registries.conf.d/50-mirror.conf",
+            f'[[registry]]\nprefix = "{host}good"\nlocation = "{host}evil"\ninsecure = true\n',
+        )
+        done = self.run_in("--", "ls", "/etc", image=host + "good/tools:1")
+        self.assertEqual(done.code, 0, done)
+        self.assertIn("good", done.text.split())
+        self.assertNotIn("evil", done.text.split())
+
+    def test_an_image_of_the_users_own_podman_has_no_name_that_counts(self):
+        named = self.registry.push("named/tools:1", images.root_tar({"etc/named": b"pulled"}))
+        other = self.registry.push("built/tools:1", images.root_tar({"etc/built": b"own"}))
+
+        def podman(*words):
+            subprocess.run(["podman", *words], check=True, capture_output=True)
+
+        podman("pull", "--tls-verify=false", other)
+        self.addCleanup(podman, "rmi", "--force", other)
+        podman("tag", other, named)
+        # Without a policy, the user's own image wins. It leaves nothing under the name.
+        done = self.run_in("--", "ls", "/etc", image=named)
+        self.assertIn("built", done.text.split(), done)
+        self.rig.node_policy(USUAL + f"images {self.registry.name('named/*')}")
+        done = self.run_in("--", "ls", "/etc", image=named)
+        self.assertEqual(done.code, 0, done)
+        self.assertIn("named", done.text.split())
+        self.assertNotIn("built", done.text.split())
+
     def test_only_digests(self):
         self.rig.node_policy(USUAL + "images pinned")
         self.refused(self.image, "is not named by its digest")

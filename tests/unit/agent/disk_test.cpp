@@ -4,8 +4,11 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 
+#include <atomic>
+#include <cstring>
 #include <future>
 #include <thread>
 
@@ -85,6 +88,102 @@ TEST(DiskUse, CountsWhatAThreadWithFilesOfItsOwnHoldsOpen) {
   enough.set_value();
   keeper.join();
   EXPECT_LT(disk_use({top}, {::getpid()}).bytes, mib);
+}
+
+// Handles are opened by root only.
+bool has_handles() {
+  return ::geteuid() == 0;
+}
+
+TEST(DiskUse, FindsWhatIsMovedWhileItIsCounted) {
+  if (!has_handles())
+    GTEST_SKIP() << "needs root";
+  Rig rig;
+  const std::string top = rig.root() + "/top";
+  // The directories hold many names, so that reading them takes longer than moving.
+  const std::string places[] = {top + "/a", top + "/b"};
+  for (const std::string& place : places) {
+    ASSERT_TRUE(make_directories(place, 0755));
+    for (int i = 0; i < 300; ++i)
+      ASSERT_EQ(::mknod((place + "/" + std::to_string(i)).c_str(), S_IFREG | 0600, 0), 0);
+  }
+  fill(places[0] + "/large", 8 * mib);
+  ASSERT_TRUE(make_directories(places[0] + "/many", 0755));
+  for (int i = 0; i < 64; ++i)
+    fill(places[0] + "/many/" + std::to_string(i), 32 << 10);
+  DiskMemory memory;
+  ASSERT_GE(disk_use({top}, {}, disk_entries_max, &memory).bytes, 10 * mib);
+  std::atomic<bool> over = false;
+  std::thread mover([&] {
+    for (int from = 0; !over; from = 1 - from)
+      for (const char* name : {"/large", "/many"})
+        ::rename((places[from] + name).c_str(), (places[1 - from] + name).c_str());
+  });
+  int hidden = 0;
+  for (int i = 0; i < 10 || (hidden == 0 && i < 1000); ++i) {
+    hidden += disk_use({top}, {}).bytes < 10 * mib;
+    const DiskUse use = disk_use({top}, {}, disk_entries_max, &memory);
+    EXPECT_GE(use.bytes, 10 * mib);
+    EXPECT_LT(use.bytes, 15 * mib) << "nothing large is counted twice";
+  }
+  over = true;
+  mover.join();
+  EXPECT_GT(hidden, 0) << "without its memory a look is deceived, or this test tests nothing";
+}
+
+TEST(DiskUse, FindsWhatIsDeletedAndOnlyInASocket) {
+  if (!has_handles())
+    GTEST_SKIP() << "needs root";
+  Rig rig;
+  const std::string top = rig.root() + "/top";
+  ASSERT_TRUE(make_directories(top, 0755));
+  fill(top + "/gone", 8 * mib);
+  DiskMemory memory;
+  const auto bytes = [&] {
+    return disk_use({top}, {::getpid()}, disk_entries_max, &memory).bytes;
+  };
+  ASSERT_GE(bytes(), 8 * mib);
+  int ends[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+  Fd sends(ends[0]), receives(ends[1]);
+  {
+    const Fd held(::open((top + "/gone").c_str(), O_RDONLY | O_CLOEXEC));
+    char text = 'x';
+    iovec part{&text, 1};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    cmsghdr* head = CMSG_FIRSTHDR(&message);
+    head->cmsg_level = SOL_SOCKET;
+    head->cmsg_type = SCM_RIGHTS;
+    head->cmsg_len = CMSG_LEN(sizeof(int));
+    const int fd = held.get();
+    std::memcpy(CMSG_DATA(head), &fd, sizeof fd);
+    ASSERT_EQ(::sendmsg(sends.get(), &message, 0), 1);
+  }
+  ASSERT_EQ(::unlink((top + "/gone").c_str()), 0);
+  EXPECT_LT(disk_use({top}, {::getpid()}).bytes, mib);
+  EXPECT_GE(bytes(), 8 * mib);
+  sends.reset();
+  receives.reset();
+  EXPECT_LT(bytes(), mib);
+}
+
+TEST(DiskUse, ForgetsWhatHasLeftThePlaces) {
+  Rig rig;
+  const std::string top = rig.root() + "/top", home = rig.root() + "/home";
+  ASSERT_TRUE(make_directories(top + "/results", 0755));
+  ASSERT_TRUE(make_directories(home, 0755));
+  fill(top + "/results/model", 8 * mib);
+  fill(top + "/log", 8 * mib);
+  DiskMemory memory;
+  ASSERT_GE(disk_use({top}, {}, disk_entries_max, &memory).bytes, 16 * mib);
+  ASSERT_EQ(::rename((top + "/results").c_str(), (home + "/results").c_str()), 0);
+  ASSERT_EQ(::unlink((top + "/log").c_str()), 0);
+  EXPECT_LT(disk_use({top}, {}, disk_entries_max, &memory).bytes, mib);
 }
 
 TEST(DiskUse, SaysWhenDirectoriesAreTooDeep) {

@@ -62,7 +62,8 @@ TEST(Yaml, ReadsWhatKubeconfigsUse) {
 TEST(Yaml, WritesWhatItReadsAgain) {
   const Json value = *parse_json(
       R"({"a":"plain","b":"yes","c":"1","d":1,"e":[],"f":{},"g":[{"x":"a: b","y":["1",true]},"z",)"
-      R"([1,[2]]],"h":null,"i":"-x","j":"/path/to","k/l.m":"# no","n":"two\nlines","o":""})");
+      R"([1,[2]]],"h":null,"i":"-x","j":"/path/to","k/l.m":"# no","n":"two\nlines","o":"",)"
+      R"("p":"/two\n\nlines","q":"/[x]"})");
   const auto again = parse_yaml(to_yaml(value));
   ASSERT_TRUE(again) << again.error().message << "\n" << to_yaml(value);
   EXPECT_EQ(again->dump(), value.dump()) << to_yaml(value);

@@ -377,5 +377,39 @@ TEST(CallFilter, AProcessReachesNoKernelDoors) {
   EXPECT_EQ(got.at("thread"), 0);
 }
 
+// Another process of this user, and what a process with these rules is answered there.
+int look_into_another(std::uint32_t rules, NamedCalls refused_before = {}) {
+  Spawn waits;
+  waits.body = [] {
+    ::pause();
+    return 0;
+  };
+  auto other = spawn(waits);
+  EXPECT_TRUE(other);
+  const std::string path = "/proc/" + std::to_string(other->pid()) + "/mem";
+  Spawn looks;
+  looks.body = [&] {
+    if (forbid_new_privileges() || refuse_calls(0, refused_before) || refuse_calls(rules))
+      return 255;
+    return ::open(path.c_str(), O_RDONLY) < 0 ? errno : 0;
+  };
+  auto child = spawn(looks);
+  EXPECT_TRUE(child);
+  return child->wait().code();
+}
+
+TEST(CallFilter, ADomainKeepsAProcessFromOthersOfItsUser) {
+  if (landlock_version() < landlock_version_min)
+    GTEST_SKIP() << "this kernel has no Landlock";
+  EXPECT_EQ(look_into_another(no_kernel_doors), 0);
+  EXPECT_EQ(look_into_another(no_kernel_doors | own_domain), EACCES);
+}
+
+TEST(CallFilter, WithoutLandlockTheOtherRulesStillApply) {
+  NamedCalls without_landlock;
+  without_landlock.numbers[without_landlock.count++] = 444;
+  EXPECT_EQ(look_into_another(no_kernel_doors | own_domain, without_landlock), 0);
+}
+
 }  // namespace
 }  // namespace billow::process
