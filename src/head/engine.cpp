@@ -354,9 +354,9 @@ std::unique_ptr<net::Subscription> Engine::watch_events(std::function<void(const
   return sub;
 }
 
-std::optional<Snapshot> Engine::snapshot_due() {
+std::optional<Snapshot> Engine::snapshot_due(std::uint64_t every_events) {
   const Seq seq = core_.state().seq;
-  if (seq - snapshot_seq_ < limits::snapshot_every_events)
+  if (seq - snapshot_seq_ < every_events)
     return std::nullopt;
   snapshot_seq_ = seq;
   return Snapshot{seq, control::image(core_.state())};

@@ -62,7 +62,7 @@ class Engine {
   std::unique_ptr<net::Subscription> watch_events(std::function<void(const Event&)> fn);
 
   // A snapshot of the state with its position, if enough events have happened since the last one.
-  std::optional<Snapshot> snapshot_due();
+  std::optional<Snapshot> snapshot_due(std::uint64_t every_events);
 
  private:
   Engine(Options options, control::Core core);

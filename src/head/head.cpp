@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/crypto.h"
 #include "base/file.h"
 #include "base/limits.h"
@@ -25,6 +27,7 @@ namespace {
 
 constexpr Duration local_look = milliseconds(200), certificates_look = seconds(5);
 constexpr Duration retention_look = seconds(20);
+constexpr std::uint64_t snapshot_events_min = 100;
 
 std::string unix_user() {
   const passwd* entry = ::getpwuid(::getuid());
@@ -384,7 +387,10 @@ void Head::watch_local_agent() {
 }
 
 void Head::save_snapshot() {
-  auto snapshot = engine_->snapshot_due();
+  // The journal keeps what follows the older of two snapshots, so few events need more of them.
+  const std::uint64_t kept = options_.retention.events_max.value_or(UINT64_MAX);
+  auto snapshot = engine_->snapshot_due(
+      std::clamp<std::uint64_t>(kept / 2, snapshot_events_min, limits::snapshot_every_events));
   if (!snapshot)
     return;
   (void)workers_->submit([this, s = std::move(*snapshot)]() -> std::function<void()> {

@@ -151,6 +151,14 @@ void Notifier::catch_up() {
   Seq from = UINT64_MAX;
   for (const auto& [id, hook] : state.money.webhooks)
     from = std::min(from, hook.delivered);
+  // What retention has removed cannot be told any more; the audit trail is still there.
+  const Seq first = options_.journal->next_seq() - options_.journal->records();
+  for (const auto& [id, hook] : state.money.webhooks)
+    if (hook.delivered + 1 < first)
+      log_warn(
+          "webhook {}: events {} to {} were removed from the journal before it was told of them "
+          "(--keep-events); of these it gets only what belongs to the audit trail",
+          id, hook.delivered + 1, first - 1);
   for (Seq at = from;;) {
     const auto next = options_.journal->read(at, 10'000, [&](const Record& record) {
       auto event = control::decode_event(record.seq, record.at, record.kind, record.payload);

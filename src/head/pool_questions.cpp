@@ -161,6 +161,7 @@ void Pools::add_ended(PoolId id,
     listed.back().external = machine.external;
     listed.back().note = machine.reason;
     listed.back().ended = true;
+    listed.back().twin_of = machine.twin_of;
   }
 }
 
@@ -181,6 +182,7 @@ std::vector<MachineSighting> Pools::unlisted(PoolId id,
       out.emplace_back();
       out.back().name = name;
       out.back().external = machine.external;
+      out.back().twin_of = machine.twin_of;
     }
   return out;
 }
@@ -258,6 +260,7 @@ void Pools::add_undecided(PoolId id, Running& r, std::vector<MachineSighting>& l
     listed.back().external = machine.external;
     listed.back().note = machine.note;
     listed.back().ends_at = machine.ends_at;
+    listed.back().twin_of = machine.twin_of;
     r.next_look = std::min(r.next_look, now + seconds(1));
   }
 }

@@ -94,7 +94,10 @@ void Pools::end_machines(PoolId id, const std::shared_ptr<Releases>& releases) {
       [this, id, engine = found->second->pool.get(), releases]() -> std::function<void()> {
         releases->results.resize(releases->machines.size());
         in_parallel(releases->machines.size(), [&](std::size_t i) {
-          releases->results[i] = engine->release(releases->machines[i]);
+          MachineSighting machine = releases->machines[i];
+          if (!machine.twin_of.empty())
+            machine.name = machine.twin_of;  // as its provider knows it
+          releases->results[i] = engine->release(machine);
         });
         return [this, id, releases] {
           released(id, *releases);

@@ -8,6 +8,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "core/control/renting/twins.h"
 #include "net/workers.h"
 #include "pool/kinds.h"
 #include "pool/node_facts.h"
@@ -396,7 +397,9 @@ void Pools::listed(PoolId id,
   if (!found || settings == engine_().state().pools.end())
     return forget_ended(r);
   std::set<std::string> there;
-  std::vector<MachineSighting> seen = *found;
+  std::vector<MachineSighting> seen =
+      control::tell_apart(engine_().state(), settings->second, *found);
+  const std::vector<MachineSighting> named = seen;
   for (MachineSighting& machine : seen) {
     there.insert(machine.name);
     if (const auto failing = r.failing.find(machine.name);
@@ -413,8 +416,8 @@ void Pools::listed(PoolId id,
       r.absent.insert(name);
   }
   engine_().execute(PoolSeen{id, std::move(seen), began}, {"head", ""}, {});
-  release(id, r, *found);
-  attach_caches(id, r, *found);
+  release(id, r, named);
+  attach_caches(id, r, named);
   forget_ended(r);
 }
 

@@ -126,6 +126,12 @@ fi
 if [ -e "$R/opt/billow/cache.sh" ] && sh "$R/opt/billow/cache.sh"; then
   set -- "$@" --cache-dir "$R/var/cache/billow"
 fi
+# Which of two machines this is, if its order was carried out twice.
+id=$(head -c 64 "$R/var/lib/cloud/data/instance-id" 2>/dev/null)
+case "$id" in
+  ''|*[!A-Za-z0-9._-]*) ;;
+  *) set -- "$@" --label "instance-id=$id" ;;
+esac
 exec billow join {heads} --token-file "$R/etc/billow/token" --node-name "$name" \
   --data "$R/var/lib/billow"{options} "$@"
 END

@@ -241,6 +241,7 @@ std::vector<MachineSighting> SlurmPool::read_list(const std::string& text) const
     if (!named_after(seen.name, settings_.name))
       continue;
     seen.external = parts[1];
+    seen.starting = parts[2] == "PENDING" || parts[2] == "CONFIGURING";
     seen.note = parts[3] == "None" || parts[3].empty() ? parts[2]
                                                        : fmt::format("{} ({})", parts[2], parts[3]);
     if (const auto end = parse_int(parts[4], 1, INT64_MAX / 1'000'000'000);

@@ -166,11 +166,13 @@ Result<net::Response> ask_patiently(const std::vector<net::Endpoint>& endpoints,
   const SteadyTime began = system_clock().steady();
   for (bool first = true;; first = false) {
     auto response = ask_to_join(endpoints, token, body);
-    if (response || response.error().code != Code::unavailable ||
-        system_clock().steady() - began > head_patience)
+    const bool later =
+        response ? response->status == 503 : response.error().code == Code::unavailable;
+    if (!later || system_clock().steady() - began > head_patience)
       return response;
     if (first)
-      say(fmt::format("{}; trying again for {}", response.error().message,
+      say(fmt::format("{}; trying again for {}",
+                      response ? error_of(*response).message : response.error().message,
                       format_duration(head_patience)));
     std::this_thread::sleep_for(std::chrono::nanoseconds(backoff.next(rng).ns));
   }

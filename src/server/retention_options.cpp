@@ -32,6 +32,8 @@ Status set_retention(const Parsed& parsed, Retention& retention) {
   // Who gives a time means it, however many events there are.
   if (parsed.has("keep-events"))
     retention.events_max.reset();
+  retention.chosen =
+      parsed.has("keep-events") || parsed.has("keep-events-max") || parsed.has("keep-audit");
   if (!parsed.has("keep-events-max"))
     return {};
   const std::string text = parsed.get("keep-events-max");

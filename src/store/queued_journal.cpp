@@ -19,7 +19,9 @@ constexpr std::string_view records_after =
 constexpr std::string_view records_after_before_format_10 =
     "SELECT seq, epoch, at, kind, payload, link, NULL FROM events WHERE seq > ? ORDER BY seq "
     "LIMIT ?";
-constexpr Seq prune_step_records = 1'000;
+// Records may be large and disks slow, so the time that a step takes decides how large the next is.
+constexpr Seq prune_step_records_first = 64, prune_step_records_max = 1'000;
+constexpr auto prune_step_long = std::chrono::milliseconds(100);
 // In one call, so that it occupies a worker for a second or two only.
 constexpr std::uint64_t retain_records_max = 150'000;
 constexpr auto prune_rest_min = std::chrono::milliseconds(2);
@@ -307,14 +309,18 @@ Status QueuedJournal::remove_before(sql::Db& db, Seq before, std::uint64_t recor
   Seq first = BILLOW_TRY(prune::first_record(db));
   // The last record stays: it defines the next number.
   const Seq end = std::min({before, durable_seq(), first + records_max});
+  Seq records = prune_step_records_first;
   while (first < end) {
-    BILLOW_TRY_VOID(before_prune_step(db));
+    if (!BILLOW_TRY(before_prune_step(db)))
+      return {};
     const auto began = std::chrono::steady_clock::now();
-    const Seq to = std::min(end, first + prune_step_records);
+    const Seq to = std::min(end, first + records);
     BILLOW_TRY_VOID(prune::remove_range(db, first, to));
     first = to;
     first_ = to;
     const auto took = std::chrono::steady_clock::now() - began;
+    records = took > prune_step_long ? std::max<Seq>(1, records / 4)
+                                     : std::min(prune_step_records_max, records * 2);
     if (!rest(std::max<std::chrono::nanoseconds>(took, prune_rest_min)))
       return {};
   }
@@ -334,11 +340,14 @@ Status QueuedJournal::prune(Seq before) {
   return remove_before(*db, before, before);
 }
 
-Status QueuedJournal::retain(const Retention& retention, WallTime now) {
+Status QueuedJournal::retain(const Retention& given, WallTime now) {
   std::lock_guard one_at_a_time(prune_mutex_);
   if (health() != StoreHealth::ok)
     return {};  // a full disk has more urgent work
   const auto db = BILLOW_TRY(open_pruner());
+  if (!BILLOW_TRY(before_prune_step(*db)))
+    return {};
+  const Retention retention = BILLOW_TRY(prune::settle(*db, given));
   Seq before = 0;
   if (retention.events)
     before = BILLOW_TRY(prune::first_since(*db, now - *retention.events));

@@ -63,9 +63,10 @@ class QueuedJournal : public Journal {
   virtual void after_commit() {}
 
   // For retention, one call at a time: a connection to remove records with; what is due before each
-  // step (an error ends it); the seqs of the snapshots, newest first; and whether one is undamaged.
+  // step (false or an error ends it); the seqs of the snapshots, newest first; and whether one is
+  // undamaged.
   virtual Result<std::unique_ptr<sql::Db>> open_pruner() = 0;
-  virtual Status before_prune_step(sql::Db& db) = 0;
+  virtual Result<bool> before_prune_step(sql::Db& db) = 0;
   virtual Result<std::vector<Seq>> kept_snapshots() = 0;
   virtual Result<bool> is_intact(Seq snapshot) = 0;
 

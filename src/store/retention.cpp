@@ -127,6 +127,52 @@ Result<std::int64_t> at_of(sql::Db& db, std::int64_t seq) {
 
 namespace prune {
 
+namespace {
+
+struct Setting {
+  const char* key;
+  std::int64_t value;  // -1: no limit
+};
+
+}  // namespace
+
+Result<Retention> settle(sql::Db& db, const Retention& retention) {
+  const auto ns = [](const std::optional<Duration>& time) {
+    return time ? time->ns : -1;
+  };
+  Setting settings[] = {
+      {"keep_events_ns", ns(retention.events)},
+      {"keep_events_max",
+       retention.events_max ? static_cast<std::int64_t>(*retention.events_max) : -1},
+      {"keep_audit_ns", ns(retention.audit)}};
+  constexpr std::int64_t not_stored = -2;
+  bool stored = true;
+  for (Setting& setting : settings) {
+    const std::int64_t before = BILLOW_TRY(
+        db.scalar(fmt::format("SELECT value FROM meta WHERE key = '{}'", setting.key), not_stored));
+    stored = stored && before != not_stored;
+    if (retention.chosen && before != setting.value)
+      BILLOW_TRY_VOID(
+          db.run("INSERT INTO meta (key, value) VALUES (?,?) ON CONFLICT (key) DO "
+                 "UPDATE SET value = excluded.value",
+                 std::string(setting.key), setting.value));
+    if (!retention.chosen)
+      setting.value = before;
+  }
+  if (retention.chosen || !stored)
+    return retention;
+  const auto time = [](std::int64_t value) {
+    return value < 0 ? std::nullopt : std::optional(Duration{value});
+  };
+  Retention out;
+  out.events = time(settings[0].value);
+  out.events_max = settings[1].value < 0
+                       ? std::nullopt
+                       : std::optional(static_cast<std::uint64_t>(settings[1].value));
+  out.audit = time(settings[2].value);
+  return out;
+}
+
 // Not min(seq): PostgreSQL would read over everything that was removed and not yet vacuumed.
 Result<Seq> first_record(sql::Db& db) {
   const auto removed = BILLOW_TRY(db.scalar("SELECT seq FROM pruned", -1));

@@ -28,10 +28,13 @@ struct Retention {
   std::optional<Duration> events;
   std::optional<std::uint64_t> events_max = 5'000'000;
   std::optional<Duration> audit;
+  bool chosen = false;  // by an operator: it is stored for heads that are started without options
 };
 
 namespace prune {
 
+// What is in force: the operator's choice, which is stored, or the choice that was stored last.
+Result<Retention> settle(sql::Db& db, const Retention& retention);
 // The first record that is still complete, or 0 for an empty journal.
 Result<Seq> first_record(sql::Db& db);
 // The first complete record that is not older than `time`; one after the last if all are.

@@ -25,8 +25,9 @@ TEST(PoolStories, TheBooksEqualTheProvidersMeterAndNoMachineIsForgotten) {
   EXPECT_EQ(figures.left, 0u);
   EXPECT_GT(figures.machines, stories) << "the stories rent too little";
   EXPECT_GT(figures.heads, stories / 2);
-  std::printf("%zu machines, longest billed without a job: %.0f s\n", figures.machines,
-              static_cast<double>(figures.idle_max.ns) / 1e9);
+  EXPECT_GT(figures.twins, stories / 20) << "too few orders are carried out twice";
+  std::printf("%zu machines, %zu of them with a twin; longest billed without a job: %.0f s\n",
+              figures.machines, figures.twins, static_cast<double>(figures.idle_max.ns) / 1e9);
 }
 
 }  // namespace

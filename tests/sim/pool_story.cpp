@@ -34,6 +34,7 @@ class Story {
                                       .list_lag = minutes(5)};
     p.machines_max = 4;
     p.idle = seconds(rng_.between(10, 300));
+    names_itself_ = rng_.chance(0.5);
     p.offers = {provider_.offer()};
     run(AddPool{p});
   }
@@ -44,13 +45,17 @@ class Story {
     provider_.calm_down();
     for (const auto& [id, job] : std::map(state().jobs))
       run(StopJob{.job = id, .reason = "enough"});
+    // What is created after its pool was removed is in nobody's list.
+    while (provider_.has_late())
+      step(false);
     run(RemovePool{"cloud"});
-    for (int i = 0; i < 400 && (!state().pools.empty() || provider_.has_late()); ++i)
+    for (int i = 0; i < 400 && !state().pools.empty(); ++i)
       step(false);
     for (const auto& [external, i] : provider_.instances()) {
       ++figures_.machines;
       figures_.unjoined += i.joined ? 0 : 1;
       figures_.left += i.to ? 0 : 1;
+      figures_.twins += i.doubled ? 1 : 0;
     }
     figures_.metered = provider_.meter();
     figures_.booked = state().money.books.totals({}, {INT64_MAX}).fleet;
@@ -155,19 +160,22 @@ class Story {
     const WallTime now = provider_.now();
     for (auto& [external, i] : provider_.instances()) {
       if (i.to || (faults && rng_.chance(0.02))) {
-        silent(i.name);
+        silent(i);
         continue;
       }
-      if (!i.joins || i.joins > now || connected_.contains(i.name))
+      if (!i.joins || i.joins > now || connected_.contains(external))
         continue;
-      if (!tokens_.contains(i.name) && !join(i))
+      if (!tokens_.contains(external) && !join(i))
         continue;
       if (faults && rng_.chance(0.5))
         continue;  // later
-      engine_->execute(AgentHello{control::node_offer(i.name, 8), {}, tokens_.at(i.name)},
-                       {"head", ""}, [this, name = i.name](const Result<std::vector<Event>>& done) {
+      NodeOffer offer = control::node_offer(i.name, 8);
+      if (names_itself_)
+        offer.labels["provider-id"] = external;
+      engine_->execute(AgentHello{std::move(offer), {}, tokens_.at(external)}, {"head", ""},
+                       [this, id = external](const Result<std::vector<Event>>& done) {
                          if (done)
-                           connected_.insert(name);
+                           connected_.insert(id);
                        });
       write();
     }
@@ -184,16 +192,21 @@ class Story {
     const auto made = state().token_by_hash.find(control::node_key_hash(key));
     if (!joined || made == state().token_by_hash.end())
       return false;
-    tokens_[i.name] = made->second;
+    tokens_[i.external] = made->second;
     i.joined = true;
     return true;
   }
-  void silent(const std::string& name) {
-    if (connected_.erase(name) == 0)
+  void silent(const SimProvider::Instance& i) {
+    if (connected_.erase(i.external) == 0)
       return;
     for (const auto& [id, node] : std::map(state().nodes))
-      if (node.offer.name == name)
+      if (node.offer.name == i.name)
         run(NodeSilent{id});
+  }
+  bool answers(const std::string& node) {
+    return std::ranges::any_of(connected_, [&](const std::string& external) {
+      return provider_.instances().at(external).name == node;
+    });
   }
 
   void jobs(bool faults) {
@@ -212,7 +225,7 @@ class Story {
     if (job.state == JobState::running && !job.tasks.empty()) {
       const TaskId task = job.tasks.front();
       const NodeId node = state().find_task(task)->node;
-      if (!connected_.contains(state().nodes.at(node).offer.name))
+      if (!answers(state().nodes.at(node).offer.name))
         return;
       run(AgentReport{node,
                       {.task = task,
@@ -233,7 +246,7 @@ class Story {
     for (auto& [external, i] : provider_.instances()) {
       const WallTime until = i.to ? i.to : now;
       figures_.idle_max = std::max(figures_.idle_max, until - i.used);
-      if (busy.contains(i.name))
+      if (busy.contains(i.name) && connected_.contains(external))
         i.used = until;
     }
   }
@@ -277,8 +290,9 @@ class Story {
   std::unique_ptr<SimJournal> journal_;
   std::unique_ptr<head::Engine> engine_;
   std::unique_ptr<head::Pools> pools_;
-  std::map<std::string, TokenId> tokens_;  // of nodes that have joined
-  std::set<std::string> connected_;
+  std::map<std::string, TokenId> tokens_;  // of instances that have joined
+  std::set<std::string> connected_;        // instances
+  bool names_itself_ = false;              // agents know their instance
   StoryFigures figures_;
 };
 
@@ -295,6 +309,7 @@ void StoryFigures::add(const StoryFigures& other) {
   metered += other.metered;
   booked += other.booked;
   left += other.left;
+  twins += other.twins;
 }
 
 std::string tell_pool_story(std::uint64_t seed, StoryFigures& figures) {

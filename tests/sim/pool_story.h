@@ -15,7 +15,8 @@ struct StoryFigures {
   std::size_t machines = 0, unjoined = 0, heads = 0, steps = 0, clock_steps = 0, jobs = 0;
   Duration idle_max;  // the longest a machine was billed without a job in one stretch
   NanoUsd metered, booked;
-  std::size_t left = 0;  // machines that still run in the end
+  std::size_t left = 0;   // machines that still run in the end
+  std::size_t twins = 0;  // machines whose name another one had too
   void add(const StoryFigures& other);
 };
 

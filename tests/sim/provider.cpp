@@ -122,7 +122,7 @@ pool::Ordered SimProvider::want(const pool::Order& order) {
       ++late_;
       after_(seconds(rng_.between(1, 240)), [this, order] {
         --late_;
-        create(order);
+        create(order, true);
       });
     }
     return {};
@@ -148,12 +148,21 @@ pool::Ordered SimProvider::want(const pool::Order& order) {
   return refusal(RefusalKind::no_answer, "no answer");
 }
 
-// The same name never makes a second machine.
-void SimProvider::create(const pool::Order& order) {
-  for (const auto& [external, i] : instances_)
-    if (i.name == order.machine.name)
-      return;
-  Instance i{.name = order.machine.name, .token = order.token, .from = now(), .used = now()};
+// An order that is repeated makes no second machine. One that was doubled on its way may: whatever
+// should have recognized it did not.
+void SimProvider::create(const pool::Order& order, bool doubled) {
+  const bool twin = doubled && rng_.chance(0.8);
+  for (auto& [external, i] : instances_)
+    if (i.name == order.machine.name) {
+      if (!twin)
+        return;
+      i.doubled = true;
+    }
+  Instance i{.name = order.machine.name,
+             .token = order.token,
+             .doubled = twin,
+             .from = now(),
+             .used = now()};
   i.external = fmt::format("i-{:06}", ++created_);
   i.shown = now() + seconds(rng_.chance(0.3) ? rng_.between(1, 30) : 0);
   if (calm_ || rng_.chance(0.85))

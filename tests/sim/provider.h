@@ -18,6 +18,7 @@ class SimProvider {
  public:
   struct Instance {
     std::string name, external, token;
+    bool doubled = false;                   // another instance has its name
     WallTime from, to, shown, joins, dies;  // zero: never
     bool joined = false;
     WallTime used;  // last
@@ -49,7 +50,7 @@ class SimProvider {
   pool::Ordered want(const pool::Order& order);
   Result<std::vector<MachineSighting>> nodes();
   Status release(const MachineSighting& machine);
-  void create(const pool::Order& order);
+  void create(const pool::Order& order, bool doubled = false);
   void take(Duration time) { took_ = std::max(took_, time); }
   bool fault(double chance) { return !calm_ && rng_.chance(chance); }
 

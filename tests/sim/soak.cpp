@@ -152,7 +152,7 @@ class Soak {
   }
   // The newest snapshot might be damaged: the journal reaches back to the one before it.
   Status snapshot() {
-    const auto due = engine_->snapshot_due();
+    const auto due = engine_->snapshot_due(limits::snapshot_every_events);
     if (!due)
       return {};
     settle();

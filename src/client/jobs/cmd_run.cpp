@@ -15,6 +15,7 @@
 #include "client/jobs/attachment.h"
 #include "client/jobs/rank_output.h"
 #include "client/jobs/submission.h"
+#include "client/request/job_list.h"
 #include "client/request/job_names.h"
 #include "client/request/job_request.h"
 
@@ -59,10 +60,8 @@ std::string failed_rank(const Json& job) {
       worst = &task;
   if (!worst || job["tasks"].items().size() < 2)
     return {};
-  const std::string who = (*worst)["role"].is_string()
-                              ? std::string((*worst)["role"].str_or(""))
-                              : fmt::format("rank {}", (*worst)["rank"].int_or(0));
-  return fmt::format("{} on {}: {}", who, printable((*worst)["node"].str_or("?")), printable(text));
+  return fmt::format("{} on {}: {}", member_text(job, *worst),
+                     printable((*worst)["node"].str_or("?")), printable(text));
 }
 
 // A head on this machine copies nothing by default, and machines of its pools have other files.

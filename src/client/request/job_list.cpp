@@ -323,17 +323,27 @@ std::string asked(const Json& job) {
   return out;
 }
 
+}  // namespace
+
+std::string member_text(const Json& job, const Json& task) {
+  if (task["role"].is_string())
+    return std::string(task["role"].str_or(""));
+  const std::int64_t node = task["rank"].int_or(0);
+  const std::int64_t procs = job.at("options", "procs").int_or(1);
+  return procs > 1 ? fmt::format("ranks {} to {}", node * procs, node * procs + procs - 1)
+                   : fmt::format("rank {}", node);
+}
+
+namespace {
+
 void describe_tasks(Facts& facts, const Json& job) {
   for (const Json& task : job["tasks"].items()) {
     std::string gpus;
     for (const Json& gpu : task["gpus"].items())
       gpus += (gpus.empty() ? "GPU " : ",") +
               fmt::format("{}", gpu.is_object() ? gpu["gpu"].int_or(0) : gpu.int_or(0));
-    const std::string who = task["role"].is_string()
-                                ? std::string(task["role"].str_or(""))
-                                : fmt::format("rank {}", task["rank"].int_or(0));
-    std::string line =
-        fmt::format("{} on {} {}", who, task["node"].str_or("?"), task["state"].str_or("?"));
+    std::string line = fmt::format("{} on {} {}", member_text(job, task), task["node"].str_or("?"),
+                                   task["state"].str_or("?"));
     if (!gpus.empty())
       line += (task.find("ram_mib") ? ", came from " : ", ") + gpus;
     for (const Json& mig : task["mig"].items())

@@ -36,5 +36,8 @@ std::string whole_seconds(std::int64_t s);  // "45s", "5m 3s"
 // start.
 std::string run_time(const Json& job, WallTime now);
 std::string describe_text(const Json& job, WallTime now, const Look& look);
+// Which part of its job a task is, numbered like the lines of its output: "rank 1", "ranks 2 to 3"
+// of a node with two processes, or its role.
+std::string member_text(const Json& job, const Json& task);
 
 }  // namespace billow::client

@@ -69,6 +69,23 @@ void count_unused(Pool& pool, const Machine& machine, JobId job) {
     pool.unused.erase(pool.unused.begin());
 }
 
+constexpr Duration ended_kept = hours(2);  // longer than providers list what has ended
+constexpr std::size_t ended_max = 128;
+
+void remember_ended(Pool& pool, const Machine& machine, const MachineGone& gone, WallTime now) {
+  if (machine.is_disk() || machine.nodes > 1)
+    return;
+  std::erase_if(pool.ended, [&](const EndedMachine& one) { return one.at + ended_kept < now; });
+  if (pool.ended.size() >= ended_max)
+    pool.ended.erase(pool.ended.begin());
+  pool.ended.push_back({.name = machine.twin_of.empty() ? machine.name : machine.twin_of,
+                        .external = machine.external,
+                        .offer = machine.offer,
+                        .gpus = machine.gpus,
+                        .at = now,
+                        .billed_to = gone.bill ? gone.bill->to : now});
+}
+
 }  // namespace
 
 void Applier::note_node_here(const Node& node) {
@@ -120,7 +137,7 @@ void Applier::operator()(const PoolDenied& e) {
 void Applier::operator()(const MachineWanted& e) {
   state.machines[e.machine.name] = e.machine;
   state.next_node = std::max(state.next_node, e.machine.account.value + 1);
-  if (e.machine.is_disk())
+  if (e.machine.is_disk() || !e.machine.twin_of.empty())
     return;
   for (const std::string& cache : caches_of(e.machine))
     if (const auto disk = state.machines.find(cache); disk != state.machines.end())
@@ -171,6 +188,7 @@ void Applier::operator()(const MachineGone& e) {
     if (m.external.empty() && m.booked.empty())
       if (const auto at = std::find(recent.begin(), recent.end(), m.wanted_at); at != recent.end())
         recent.erase(at);
+    remember_ended(pool->second, m, e, event.at);
   }
   if (e.bill && e.bill->amount.value > 0) {
     state.machine_bills.push_back(*e.bill);

@@ -188,7 +188,7 @@ Status check_nodes(const State& state) {
       return broken(fmt::format("machine {} and its pool disagree about offers", name));
     if (machine.offer && machine.gpus != machine.offer->gpus)
       return broken(fmt::format("machine {} has other GPUs than its offer", name));
-    rented[machine.pool] += machine.offer ? machine.nodes : 0;
+    rented[machine.pool] += machine.offer && machine.twin_of.empty() ? machine.nodes : 0;
     if (rented[machine.pool] > pool.machines_max)
       return broken(fmt::format("pool {} has more machines than it may have", pool.name));
     if (machine.idle_since && machine.state == MachineState::wanted)

@@ -42,7 +42,7 @@ struct PoolDenied {
     v("removing", s.removing);
   }
 };
-// Written before the provider is asked.
+// Written before the provider is asked; of a twin, when a list shows it.
 struct MachineWanted {
   static constexpr const char* kind = "machine_wanted";
   Machine machine;

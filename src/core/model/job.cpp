@@ -30,6 +30,9 @@ GroupMember member_of(const JobSpec& spec, std::uint32_t rank) {
 
 std::string member_name(const JobSpec& spec, std::uint32_t rank) {
   const GroupMember member = member_of(spec, rank);
+  // Output is numbered by process, and so is this.
+  if (!member.role && spec.procs > 1)
+    return fmt::format("ranks {} to {}", rank * spec.procs, (rank + 1) * spec.procs - 1);
   if (!member.role)
     return fmt::format("rank {}", rank);
   return member.role->count == 1 ? member.role->name

@@ -86,6 +86,27 @@ struct UnusedMachine {
   }
 };
 
+// A machine that has left the state. Its provider may still list it for a while, or carry its order
+// out again.
+struct EndedMachine {
+  std::string name;  // under which it was ordered
+  std::string external;
+  std::optional<MachineOffer> offer;
+  std::int32_t gpus = 0;
+  WallTime at;
+  WallTime billed_to;
+  bool operator==(const EndedMachine&) const = default;
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("name", s.name);
+    v("external", s.external);
+    v("offer", s.offer);
+    v("gpus", s.gpus);
+    v("at_ns", s.at);
+    v("billed_to_ns", s.billed_to);
+  }
+};
+
 struct Pool {
   PoolId id;
   std::string name;
@@ -129,6 +150,7 @@ struct Pool {
   // Each of its machines gets a disk of this size that keeps images and models for the next machine
   // (renting/caches.h); 0: none.
   std::int64_t cache_gib = 0;
+  std::vector<EndedMachine> ended;  // of the last hours, oldest first
 
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
@@ -171,6 +193,7 @@ struct Pool {
     v("learned", s.learned);
     v("unused", s.unused);
     v("cache_gib", s.cache_gib);
+    v("ended", s.ended);
   }
 };
 
@@ -218,6 +241,7 @@ struct Machine {
   std::int64_t disk_mib = 0;    // of each node, for the jobs it is ordered for; 0: as usual
   std::string cache;            // the disk that keeps its caches; empty: none
   std::int64_t volume_gib = 0;  // of a disk; 0: this is a machine
+  std::string twin_of;          // the machine whose order brought this one too (renting/twins.h)
 
   bool is_disk() const { return volume_gib > 0; }
 
@@ -246,6 +270,7 @@ struct Machine {
     v("disk_mib", s.disk_mib);
     v("cache", s.cache);
     v("volume_gib", s.volume_gib);
+    v("twin_of", s.twin_of);
   }
 };
 
@@ -284,6 +309,8 @@ struct MachineSighting {
   bool may_linger = false;          // ended by its provider's list, but processes may run on
   WallTime billed_from, billed_to;  // as far as the provider tells
   bool attached = false;            // a disk: some machine has it
+  bool starting = false;            // it does not run yet, so nothing of it can have joined
+  std::string twin_of = {};         // the name it is listed by, if another machine has that name
   bool operator==(const MachineSighting&) const = default;
 };
 

@@ -16,23 +16,6 @@ constexpr Duration ended_kept = minutes(30);
 constexpr Duration tries_kept = hours(2);  // longer than any list takes to show a machine
 constexpr std::size_t note_bytes_max = 200;
 
-// Of two machines of one name: the one that runs, else the one that is further.
-int preference(MachinePhase phase) {
-  switch (phase) {
-    case MachinePhase::here:
-      return 0;
-    case MachinePhase::waiting:
-      return 1;
-    case MachinePhase::going:
-      return 2;
-    case MachinePhase::dead:
-      return 3;
-    case MachinePhase::gone:
-      return 4;
-  }
-  return 5;
-}
-
 }  // namespace
 
 RestPool::Found RestPool::found_in(const Json& item) const {
@@ -86,25 +69,25 @@ void RestPool::remember(const std::vector<Found>& found) {
   memory->look = found;
   memory->looked = true;
   memory->looked_at = clock_.steady();
-  std::set<std::string> there;
+  std::map<std::string, std::string> listed;
   for (const Found& f : found)
-    if (f.phase != MachinePhase::gone)
-      there.insert(f.machine);
-  for (const std::string& machine : there)
-    memory->tries.erase(machine);
+    if (f.phase != MachinePhase::gone) {
+      listed[f.id] = f.machine;
+      memory->tries.erase(f.machine);
+    }
   for (auto& [machine, earlier] : memory->tries)
     ++earlier.absent_looks;
   // What belonged to a machine that is gone is ended now: the pool may be removed after this look.
-  for (const auto& [machine, id] : memory->ids) {
-    if (there.contains(machine))
+  for (const auto& [id, machine] : memory->listed) {
+    if (listed.contains(id))
       continue;
     memory->swept = false;
     if (memory->ended.contains(id))
-      memory->gone[machine] = clock_.steady();
+      memory->gone[id] = {machine, clock_.steady()};
   }
-  std::erase_if(memory->ids, [&](const auto& known) { return !there.contains(known.first); });
+  memory->listed = std::move(listed);
   std::erase_if(memory->gone, [&](const auto& left) {
-    return there.contains(left.first) || clock_.steady() - left.second > gone_kept;
+    return memory->listed.contains(left.first) || clock_.steady() - left.second.at > gone_kept;
   });
   std::erase_if(memory->tries,
                 [&](const auto& tried) { return clock_.steady() - tried.second.at > tries_kept; });
@@ -112,50 +95,27 @@ void RestPool::remember(const std::vector<Found>& found) {
                 [&](const auto& asked) { return clock_.steady() - asked.second > ended_kept; });
 }
 
-// Ends what must not run: dead machines, and all but one of several of one name. Returns the ids of
-// the surplus ones.
-std::set<std::string> RestPool::end_doubles_and_dead(const std::vector<Found>& found) {
-  std::map<std::string, const Found*> kept;
-  std::set<std::string> surplus;
-  std::map<std::string, std::string> ids = memory_.lock()->ids;
+// Dead machines are billed until they are ended.
+void RestPool::end_dead(const std::vector<Found>& found) {
   for (const Found& one : found) {
-    const auto [at, first] = kept.emplace(one.machine, &one);
-    if (first)
-      continue;
-    const Found& other = *at->second;
-    const bool same = preference(one.phase) == preference(other.phase);
-    const bool better =
-        same ? ids[one.machine] == one.id : preference(one.phase) < preference(other.phase);
-    surplus.insert(better ? other.id : one.id);
-    if (better)
-      at->second = &one;
-  }
-  for (const auto& [machine, one] : kept)
-    ids[machine] = one->id;
-  memory_.lock()->ids = ids;
-  for (const Found& one : found) {
-    const bool ends = one.phase == MachinePhase::dead ||
-                      (surplus.contains(one.id) && one.phase != MachinePhase::gone &&
-                       one.phase != MachinePhase::going);
-    if (!ends)
+    if (one.phase != MachinePhase::dead)
       continue;
     if (const Status ended = end_machine(one.id, one.machine); !ended)
       log_warn("pool {}: {} ({}): {}", settings_.name, one.machine, one.id, ended.error().message);
     else
-      log_info("pool {}: ended {} ({}): {}", settings_.name, one.machine, one.id,
-               one.phase == MachinePhase::dead ? one.why : "a second machine of this name");
+      log_info("pool {}: ended {} ({}): {}", settings_.name, one.machine, one.id, one.why);
   }
-  return surplus;
 }
 
+// Two machines of one name are both listed: the head tells them apart by their ids.
 Result<std::vector<MachineSighting>> RestPool::nodes() {
   const auto found = BILLOW_TRY(look());
   remember(found);
-  const std::set<std::string> surplus = end_doubles_and_dead(found);
+  end_dead(found);
   sweep_objects(found);
   std::vector<MachineSighting> out;
   for (const Found& one : found) {
-    if (surplus.contains(one.id) || one.phase == MachinePhase::gone)
+    if (one.phase == MachinePhase::gone)
       continue;
     MachineSighting seen;
     seen.name = one.machine;
@@ -166,12 +126,14 @@ Result<std::vector<MachineSighting>> RestPool::nodes() {
     seen.note = std::string(utf8_prefix(seen.note, note_bytes_max));
     if (one.phase == MachinePhase::dead)
       seen.failed = RefusalKind::capacity;
+    seen.starting = one.phase == MachinePhase::waiting;
     out.push_back(std::move(seen));
   }
   // A machine that was listed, was ended, and is listed no more has ended, however young it is.
-  for (const auto& [machine, at] : memory_.lock()->gone) {
+  for (const auto& [id, left] : memory_.lock()->gone) {
     MachineSighting seen;
-    seen.name = machine;
+    seen.name = left.machine;
+    seen.external = id;
     seen.ended = true;
     out.push_back(std::move(seen));
   }

@@ -87,13 +87,24 @@ Result<bool> RestPool::exists_already(const std::string& machine) {
   return listed(found);
 }
 
+namespace {
+
+std::string id_of(const std::map<std::string, std::string>& listed, const std::string& machine) {
+  for (const auto& [id, name] : listed)
+    if (name == machine)
+      return id;
+  return {};
+}
+
+}  // namespace
+
 Ordered RestPool::want(const Order& order) {
   const std::string& machine = order.machine.name;
   {
     auto memory = memory_.lock();
     // An earlier life of this head may have sent this order in its last moment.
     if (order.machine.wanted_at.ns != 0 && order.machine.wanted_at < began_ &&
-        !memory->tries.contains(machine) && !memory->ids.contains(machine))
+        !memory->tries.contains(machine) && id_of(memory->listed, machine).empty())
       memory->tries[machine] = {.at = clock_.steady()};
     memory->ordering.insert(machine);
   }
@@ -270,8 +281,8 @@ Status RestPool::release(const MachineSighting& machine) {
     for (const Found& found : memory->look)
       if (found.id == id && found.phase == MachinePhase::going)
         return {};
-    if (const auto known = memory->ids.find(machine.name); id.empty() && known != memory->ids.end())
-      id = known->second;
+    if (id.empty())
+      id = id_of(memory->listed, machine.name);
   }
   if (id.empty())
     return fail(Code::unavailable, fmt::format("{} is not listed yet", machine.name));

@@ -53,12 +53,16 @@ class RestPool final : public Pool {
     int absent_looks = 0;
     std::string operation;
   };
+  struct Gone {
+    std::string machine;
+    SteadyTime at;
+  };
   struct Memory {
-    std::map<std::string, Try> tries;         // by machine, until a list shows it
-    std::map<std::string, std::string> ids;   // of listed machines
-    std::set<std::string> ordering;           // want is being carried out
-    std::map<std::string, SteadyTime> gone;   // machines that were ended, and are listed no more
-    std::map<std::string, SteadyTime> ended;  // when the provider was asked to end an id
+    std::map<std::string, Try> tries;           // by machine, until a list shows it
+    std::map<std::string, std::string> listed;  // machines, by id
+    std::set<std::string> ordering;             // want is being carried out
+    std::map<std::string, Gone> gone;           // by id: were ended, and are listed no more
+    std::map<std::string, SteadyTime> ended;    // when the provider was asked to end an id
     std::vector<Found> look;
     SteadyTime looked_at;
     bool looked = false;
@@ -80,7 +84,7 @@ class RestPool final : public Pool {
   Result<std::vector<Found>> look();
   Found found_in(const Json& item) const;
   void remember(const std::vector<Found>& found);
-  std::set<std::string> end_doubles_and_dead(const std::vector<Found>& found);
+  void end_dead(const std::vector<Found>& found);
   void sweep_objects(const std::vector<Found>& found);
 
   // rest_values.cpp

@@ -163,11 +163,11 @@ Result<std::unique_ptr<sql::Db>> PgJournal::open_pruner() {
 
 // Not locked: a head that has just been replaced removes at most one step more, and only what no
 // head needs.
-Status PgJournal::before_prune_step(sql::Db& db) {
+Result<bool> PgJournal::before_prune_step(sql::Db& db) {
   const auto epoch = static_cast<Epoch>(BILLOW_TRY(db.scalar("SELECT epoch FROM leader")));
   if (epoch != parts_.epoch)
     return fail(Code::conflict, "another head has taken over");
-  return {};
+  return true;
 }
 
 Result<std::vector<Seq>> PgJournal::kept_snapshots() {

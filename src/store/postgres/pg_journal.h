@@ -33,7 +33,7 @@ class PgJournal final : public QueuedJournal {
   bool commit_group(const std::vector<Batch>& group) override;
   void quiet_moment() override;
   Result<std::unique_ptr<sql::Db>> open_pruner() override;
-  Status before_prune_step(sql::Db& db) override;
+  Result<bool> before_prune_step(sql::Db& db) override;
   Result<std::vector<Seq>> kept_snapshots() override;
   Result<bool> is_intact(Seq snapshot) override;
   bool persist(const std::function<Status()>& transaction);  // until it succeeds; false: fatal, or

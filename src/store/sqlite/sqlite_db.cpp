@@ -169,10 +169,10 @@ void Db::release_memory() {
   sqlite3_db_release_memory(db_);
 }
 Status Db::checkpoint() {
-  const int rc =
-      sqlite3_wal_checkpoint_v2(db_, "main", SQLITE_CHECKPOINT_PASSIVE, nullptr, nullptr);
+  int pages = 0, copied = 0;
+  const int rc = sqlite3_wal_checkpoint_v2(db_, "main", SQLITE_CHECKPOINT_PASSIVE, &pages, &copied);
   if (rc == SQLITE_OK)
-    wal_pages_ = 0;
+    wal_pages_ = pages == copied ? 0 : pages;
   if (rc == SQLITE_OK || (rc & 0xff) == SQLITE_BUSY)
     return {};
   return sqlite_fail(db_, rc, path_);

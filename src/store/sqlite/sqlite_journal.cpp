@@ -14,6 +14,9 @@ constexpr std::int64_t checkpoint_pages_always = 8'000;
 constexpr auto idle_after = std::chrono::milliseconds(250);
 constexpr auto full_disk_retry = std::chrono::milliseconds(100);
 constexpr int pruner_cache_kib = 1 << 10;
+constexpr std::int64_t prune_wal_pages_max = 16'000;  // 64 MiB
+// Something else holds the database's lock: a removal of old records, an administrator's tool.
+constexpr auto locked_patience = std::chrono::minutes(10);
 
 }  // namespace
 
@@ -38,11 +41,19 @@ void SqliteJournal::after_commit() {
 }
 
 bool SqliteJournal::commit_group(const std::vector<Batch>& group) {
+  const auto began = std::chrono::steady_clock::now();
   while (health() != StoreHealth::fatal) {
     auto written = write_transaction(group);
     if (written)
       return true;
     parts_.db->rollback();
+    if (written.error().code == Code::unavailable &&
+        std::chrono::steady_clock::now() - began < locked_patience) {
+      log_warn("writing the journal waits: {}", written.error().message);
+      if (!pause(full_disk_retry))
+        return false;
+      continue;
+    }
     if (written.error().code != Code::storage_full) {
       become(StoreHealth::fatal, std::move(written.error()).in("writing the journal"));
       return false;
@@ -112,9 +123,12 @@ Result<std::unique_ptr<sql::Db>> SqliteJournal::open_pruner() {
 }
 
 // The writer sees how long the WAL is only when it commits, so an idle head would let it grow.
-Status SqliteJournal::before_prune_step(sql::Db& db) {
+// While somebody reads an old state, as a backup does, the WAL cannot shrink: removals wait.
+Result<bool> SqliteJournal::before_prune_step(sql::Db& db) {
   auto& own = static_cast<sqlite::Db&>(db);
-  return own.wal_pages() < checkpoint_pages_when_idle ? Status() : own.checkpoint();
+  if (own.wal_pages() >= checkpoint_pages_when_idle)
+    BILLOW_TRY_VOID(own.checkpoint());
+  return own.wal_pages() < prune_wal_pages_max;
 }
 
 Result<std::vector<Seq>> SqliteJournal::kept_snapshots() {

@@ -37,7 +37,7 @@ class SqliteJournal final : public QueuedJournal {
   void quiet_moment() override;
   void after_commit() override;
   Result<std::unique_ptr<sql::Db>> open_pruner() override;
-  Status before_prune_step(sql::Db& db) override;
+  Result<bool> before_prune_step(sql::Db& db) override;
   Result<std::vector<Seq>> kept_snapshots() override;
   Result<bool> is_intact(Seq snapshot) override;
   Status write_transaction(const std::vector<Batch>& group);

@@ -145,6 +145,27 @@ class Gangs(FarCase):
         )
         self.assertEqual(done.code, 9, done)
 
+    def test_messages_number_ranks_as_the_output_does(self):
+        done = self.rig.cli(
+            "run",
+            "--nodes",
+            2,
+            "--gpus",
+            2,
+            "--procs",
+            2,
+            "--",
+            "sh",
+            "-c",
+            "if [ $RANK = 3 ]; then echo giving up; exit 7; fi; sleep 600",
+            timeout=90,
+        )
+        self.assertEqual(done.code, 7, done)
+        self.assertIn("[3] giving up", done.text)
+        self.assertIn("ranks 2 to 3 on ", done.errors)
+        job = self.rig.json("ps", "-a")["jobs"][0]["id"]
+        self.assertIn("ranks 2 to 3: exit code 7", self.rig.job(job)["reason"])
+
     def test_no_rank_begins_before_all_have_come(self):
         # The second machine is out of reach when the job is placed: the first waits at the barrier,
         # and its command has not begun.

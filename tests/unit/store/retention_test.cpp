@@ -6,6 +6,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <filesystem>
+
 #include "base/crypto.h"
 #include "base/rng.h"
 #include "core/model/chain.h"
@@ -129,6 +131,31 @@ TEST_P(RetentionContract, AtMostSoManyRecordsAreKept) {
   ASSERT_GT(left.size(), 500u);
   EXPECT_EQ(left[0].seq, 2003u) << "of the audit trail, the last thousand seconds";
   EXPECT_TRUE(check());
+}
+
+// A standby that takes over, or a head that is started without options, keeps what was kept.
+TEST_P(RetentionContract, TheOperatorsLimitsAreStored) {
+  {
+    auto store = open();
+    fill_to(store->journal(), 3000);
+    ASSERT_TRUE(store->journal().save_snapshot(2900, "a"));
+    ASSERT_TRUE(store->journal().save_snapshot(3000, "b"));
+    const Retention forever{std::nullopt, std::nullopt, std::nullopt, true};
+    ASSERT_TRUE(store->journal().retain(forever, {3000 * sim_second}));
+  }
+  Retention usual;
+  usual.events_max = 1000;
+  {
+    auto store = open();
+    ASSERT_TRUE(store->journal().retain(usual, {3000 * sim_second}));
+    EXPECT_EQ(store->journal().records(), 3000u) << "the operator chose to keep all";
+    const Retention few{std::nullopt, 2000, std::nullopt, true};
+    ASSERT_TRUE(store->journal().retain(few, {3000 * sim_second}));
+    EXPECT_EQ(store->journal().records(), 2000u);
+  }
+  auto store = open();
+  ASSERT_TRUE(store->journal().retain(usual, {3000 * sim_second}));
+  EXPECT_EQ(store->journal().records(), 2000u);
 }
 
 TEST_P(RetentionContract, ARecordThatSomebodyRemovesIsMissed) {
@@ -276,6 +303,57 @@ TEST(Retention, DamagedSnapshotsKeepTheJournal) {
   ASSERT_TRUE(store->journal().save_snapshot(2999, "c"));
   ASSERT_TRUE(store->journal().retain(nothing, {9'000 * sim_second}));
   EXPECT_EQ(store->journal().records(), 1u);
+}
+
+// Somebody holds the lock of the database for longer than SQLite waits for it.
+TEST(Retention, ACommitThatMustWaitForALongTimeIsNotFatal) {
+  TempDir dir;
+  auto store = open_store(dir.path());
+  Journal& journal = store->journal();
+  fill_to(journal, 10);
+  auto other = sqlite::Db::open(dir / "billow.db", sqlite::Mode::write_too, 256);
+  ASSERT_TRUE(other);
+  ASSERT_TRUE((*other)->exec("BEGIN IMMEDIATE"));
+  journal.append(life(11, 1));
+  EXPECT_FALSE(journal.flush(seconds(12)));
+  EXPECT_EQ(journal.health(), StoreHealth::ok);
+  ASSERT_TRUE((*other)->exec("COMMIT"));
+  EXPECT_TRUE(journal.flush(seconds(20)));
+  EXPECT_EQ(journal.durable_seq(), 11u);
+}
+
+// A backup that takes long keeps the log from shrinking: removals wait for it.
+TEST(Retention, RemovalsDoNotLetTheLogGrowWhileSomebodyReads) {
+  TempDir dir;
+  auto store = open_store(dir.path());
+  Journal& journal = store->journal();
+  const auto fill = [&](Seq last) {
+    while (journal.next_seq() <= last) {
+      Batch batch = life(journal.next_seq(), 500);
+      for (Record& r : batch.records) {
+        r.kind = "task_ended";
+        r.payload = fmt::format(R"({{"n":"{}"}})", std::string(2000, 'x'));
+      }
+      journal.append(std::move(batch));
+    }
+    ASSERT_TRUE(journal.flush(seconds(120)));
+  };
+  fill(60'000);
+  ASSERT_TRUE(journal.save_snapshot(59'990, "a"));
+  ASSERT_TRUE(journal.save_snapshot(60'000, "b"));
+  auto reader = sqlite::Db::open(dir / "billow.db", sqlite::Mode::read_only, 256);
+  ASSERT_TRUE(reader);
+  ASSERT_TRUE((*reader)->exec("BEGIN"));
+  ASSERT_TRUE((*reader)->scalar("SELECT count(*) FROM events"));
+  const Retention few{std::nullopt, 100, std::nullopt};
+  for (int i = 0; i < 3; ++i)
+    ASSERT_TRUE(journal.retain(few, {1}));
+  EXPECT_GT(journal.records(), 10'000u) << "it went on";
+  EXPECT_LT(std::filesystem::file_size(dir / "billow.db-wal"), std::size_t{100} << 20);
+  ASSERT_TRUE((*reader)->exec("COMMIT"));
+  for (int i = 0; i < 3; ++i)
+    ASSERT_TRUE(journal.retain(few, {1}));
+  EXPECT_EQ(journal.records(), 100u);
 }
 
 // The pages of removed records are used again, and commits go on meanwhile.

@@ -8,6 +8,7 @@
 #include "base/limits.h"
 #include "base/text.h"
 #include "core/control/decide/decider.h"
+#include "core/control/renting/twins.h"
 
 namespace billow::control {
 
@@ -154,6 +155,10 @@ Decision Decider::operator()(const JoinNode& c) {
     return fail(Code::unauthorized, fmt::format("{} was removed after it had joined", c.node),
                 "create another join token: billow token create --node");
   BILLOW_TRY_VOID(check_name_free(state, token, c, context.now));
+  if (token.pool && must_wait_for_twin(state, token.node))
+    return fail(Code::unavailable,
+                fmt::format("a second machine runs under the name {} and is ended first", c.node),
+                "the machine tries again by itself");
   Events events;
   for (const auto& [id, old] : state.tokens)
     if (old.scope == TokenScope::node && old.node == c.node)

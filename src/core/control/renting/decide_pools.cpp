@@ -16,6 +16,7 @@
 #include "core/control/renting/caches.h"
 #include "core/control/renting/offers.h"
 #include "core/control/renting/pool_limits.h"
+#include "core/control/renting/twins.h"
 
 namespace billow::control {
 namespace {
@@ -216,16 +217,18 @@ Decision Decider::operator()(const PoolSeen& c) {
   if (found == state.pools.end())
     return events;
   const Pool& pool = found->second;
+  const std::vector<MachineSighting> listed = tell_apart(state, pool, c.machines);
   bool has_machines = false;
   for (const auto& [name, machine] : state.machines) {
     if (machine.pool != c.pool)
       continue;
-    const auto seen = std::find_if(c.machines.begin(), c.machines.end(),
+    const auto seen = std::find_if(listed.begin(), listed.end(),
                                    [&](const MachineSighting& s) { return s.name == name; });
-    const bool remains = seen != c.machines.end() ? machine_listed(pool, machine, *seen, events)
-                                                  : machine_omitted(pool, machine, c, events);
+    const bool remains = seen != listed.end() ? machine_listed(pool, machine, *seen, events)
+                                              : machine_omitted(pool, machine, c, events);
     has_machines = has_machines || remains;
   }
+  has_machines = settle_twins(state, pool, listed, context, events) || has_machines;
   if (!has_machines && pool.state == PoolState::removing)
     events.push_back(PoolRemoved{c.pool});
   return events;

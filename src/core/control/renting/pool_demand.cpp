@@ -71,9 +71,11 @@ class Planner {
         draft_.spends[machine.pool] += machine.offer->price.nano_usd_per_s;
         continue;
       }
-      draft_.count[machine.pool] += machine.nodes;
       draft_.spends[machine.pool] +=
           source_of(machine, state.pools.at(machine.pool)).price().nano_usd_per_s * machine.nodes;
+      if (!machine.twin_of.empty())
+        continue;  // it is being ended
+      draft_.count[machine.pool] += machine.nodes;
       const Pool& pool = state.pools.at(machine.pool);
       const bool part_of_gang = may_wait_for_gang(machine, pool);
       if (machine.state != MachineState::wanted && !is_arriving(machine, pool) && !part_of_gang)
@@ -522,7 +524,7 @@ class Planner {
       if (bin.used)
         needed.insert(bin.machine);
     for (const auto& [name, machine] : state_.machines) {
-      if (machine.is_disk())
+      if (machine.is_disk() || !machine.twin_of.empty())
         continue;
       const Pool& pool = state_.pools.at(machine.pool);
       const auto release = [&](std::string reason) {

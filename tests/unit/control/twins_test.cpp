@@ -1,0 +1,233 @@
+// An order that its provider carried out twice: two machines under one name. Both are in the books,
+// the one that is not the node is ended, and no job is lost with it.
+#include "core/control/renting/twins.h"
+#include "core/control/renting/bills.h"
+#include "tests/unit/control/pool_world.h"
+
+namespace billow::control::twins_tests {
+namespace {
+
+struct Twins : PoolWorld {
+  Machine m;
+  JobId job;
+  WallTime from_1, from_2;
+
+  Twins() {
+    MachineOffer o;
+    o.instance = "g6.xlarge";
+    o.region = "us-1";
+    o.zone = "us-1a";
+    o.gpu_type = "H100";
+    o.gpus = 8;
+    o.price_h = {804'800'000};
+    o.price = {o.price_h.value / 3600};
+    add("aws", {o}, true, 1);
+    job = submit(8);
+    must(PlanPools{});
+    m = wanted().at(0);
+    from_1 = now + seconds(1);
+    from_2 = now + seconds(3);
+    now = now + seconds(10);
+  }
+  MachineSighting one(WallTime to = {}) const { return seen("i-1", from_1, to); }
+  MachineSighting two(WallTime to = {}) const { return seen("i-2", from_2, to); }
+  MachineSighting seen(std::string id, WallTime from, WallTime to) const {
+    return {.name = m.name,
+            .external = std::move(id),
+            .note = to ? "terminated" : "running",
+            .ended = static_cast<bool>(to),
+            .billed_from = from,
+            .billed_to = to};
+  }
+  void list(std::vector<MachineSighting> machines) {
+    must(PoolSeen{m.pool, std::move(machines), now});
+  }
+  void arrives_as(const std::string& id) {
+    const TokenId token = credential(m.name, &m);
+    NodeOffer offer = node_offer(m.name, 8);
+    if (!id.empty())
+      offer.labels["provider-id"] = id;
+    must(AgentHello{offer, {}, token});
+  }
+  const Machine* twin() const {
+    const auto found = state().machines.find(m.name + "~2");
+    return found == state().machines.end() ? nullptr : &found->second;
+  }
+  const Machine& main() const { return state().machines.at(m.name); }
+  // Both have ended at this moment, and what they cost is in the books, each of them once.
+  void check_books(Duration lasted_1, Duration lasted_2) {
+    const auto cost = [&](Duration d) {
+      return provider_amount(m.offer->price_h, d, {}, {}).value;
+    };
+    EXPECT_EQ(state().money.books.totals({}, {now.ns + 1}).fleet.value,
+              cost(lasted_1) + cost(lasted_2));
+    check_replay();
+  }
+};
+
+TEST(Twins, BeforeOneJoinsTheOtherIsEndedAndIsWasteWithItsNameAndId) {
+  Twins w;
+  w.list({w.one()});
+  w.list({w.one(), w.two()});
+  ASSERT_TRUE(w.twin());
+  EXPECT_EQ(w.twin()->state, MachineState::releasing);
+  EXPECT_EQ(w.twin()->external, "i-2");
+  EXPECT_EQ(w.main().state, MachineState::wanted);
+  EXPECT_EQ(w.main().external, "i-1");
+  // Which of the two asks to join is not known: neither may before the other one has ended.
+  w.must(OrderToken{.machine = w.m.name,
+                    .hash = "hash-" + w.m.name,
+                    .user = w.ana(),
+                    .pool = w.m.pool,
+                    .life = hours(1)});
+  const TokenId token = w.state().token_by_hash.at("hash-" + w.m.name);
+  const Status early = w.run(JoinNode{token, w.m.name, *public_key_of(make_signing_key())});
+  ASSERT_FALSE(early);
+  EXPECT_EQ(early.error().code, Code::unavailable);
+  w.now = w.now + seconds(30);
+  w.list({w.one(), w.two(w.from_2 + seconds(20))});
+  EXPECT_FALSE(w.twin());
+  ASSERT_EQ(w.state().machine_bills.size(), 1u);
+  EXPECT_EQ(w.state().machine_bills[0].machine, w.m.name + "~2");
+  EXPECT_FALSE(w.state().machine_bills[0].used);
+  EXPECT_NE(w.state().machine_bills[0].reason.find("i-2"), std::string::npos);
+  // Providers list what has ended for a while: it is billed once.
+  w.list({w.one(), w.two(w.from_2 + seconds(20))});
+  EXPECT_EQ(w.state().machine_bills.size(), 1u);
+  w.arrives_as("");
+  EXPECT_EQ(w.state().find_job(w.job)->state, JobState::running);
+  w.ends(w.job);
+  w.now = w.now + seconds(30);
+  w.list({w.one(w.from_1 + seconds(60)), w.two(w.from_2 + seconds(20))});
+  EXPECT_TRUE(w.machines("").empty());
+  w.check_books(seconds(60), seconds(20));
+}
+
+TEST(Twins, TheNodeSaysWhichOfTheTwoItIs) {
+  for (const std::string id : {"i-1", "i-2"}) {
+    SCOPED_TRACE(id);
+    Twins w;
+    w.list({w.one()});
+    w.arrives_as(id);
+    ASSERT_EQ(w.state().find_job(w.job)->state, JobState::running);
+    w.now = w.now + seconds(5);
+    w.list({w.one(), w.two()});
+    EXPECT_EQ(w.main().external, id);
+    EXPECT_EQ(w.main().state, MachineState::here);
+    ASSERT_TRUE(w.twin());
+    EXPECT_NE(w.twin()->external, id);
+    w.list({w.one(), w.two()});
+    EXPECT_EQ(w.twin()->state, MachineState::releasing);
+    EXPECT_EQ(w.state().find_job(w.job)->state, JobState::running);
+    w.now = w.now + seconds(30);
+    const WallTime to = w.now - seconds(1);
+    w.list({id == "i-1" ? w.one() : w.one(to), id == "i-1" ? w.two(to) : w.two()});
+    EXPECT_FALSE(w.twin());
+    EXPECT_EQ(w.state().find_job(w.job)->state, JobState::running);
+    w.ends(w.job);
+    w.list({w.one(to), w.two(to)});
+    EXPECT_TRUE(w.machines("").empty());
+    w.check_books(to - w.from_1, to - w.from_2);
+  }
+}
+
+TEST(Twins, IfNobodyKnowsWhichOneIsTheNodeBothEndAfterItsJobs) {
+  Twins w;
+  w.list({w.one()});
+  w.arrives_as("");
+  w.now = w.now + seconds(5);
+  w.list({w.one(), w.two()});
+  w.list({w.one(), w.two()});
+  ASSERT_TRUE(w.twin());
+  EXPECT_EQ(w.twin()->state, MachineState::here) << "it may be the node";
+  EXPECT_EQ(w.main().state, MachineState::here);
+  EXPECT_FALSE(w.state().nodes.begin()->second.drained.empty()) << "no new job starts there";
+  EXPECT_EQ(w.state().find_job(w.job)->state, JobState::running);
+  w.ends(w.job);
+  w.list({w.one(), w.two()});
+  EXPECT_EQ(w.twin()->state, MachineState::releasing);
+  EXPECT_EQ(w.main().state, MachineState::releasing);
+  w.now = w.now + seconds(30);
+  const WallTime to = w.now - seconds(1);
+  w.list({w.one(to), w.two(to)});
+  EXPECT_TRUE(w.machines("").empty());
+  w.check_books(to - w.from_1, to - w.from_2);
+}
+
+TEST(Twins, OneThatDoesNotRunYetOrWasCreatedLaterIsNotTheNode) {
+  for (const bool later : {false, true}) {
+    Twins w;
+    w.list({w.one()});
+    w.arrives_as("");
+    w.now = w.now + minutes(5);
+    MachineSighting second = w.two();
+    second.starting = !later;
+    if (later)
+      second.billed_from = w.now - seconds(1);
+    w.list({w.one(), second});
+    ASSERT_TRUE(w.twin());
+    EXPECT_EQ(w.twin()->state, MachineState::releasing);
+    EXPECT_EQ(w.main().state, MachineState::here);
+    EXPECT_TRUE(w.state().nodes.begin()->second.drained.empty());
+  }
+}
+
+TEST(Twins, ADeadTwinEndsNothingElse) {
+  Twins w;
+  w.list({w.one()});
+  w.arrives_as("");
+  w.now = w.now + seconds(40);
+  // The list omits the machine, and shows only what has ended of the other.
+  w.list({w.two(w.from_2 + seconds(20))});
+  EXPECT_EQ(w.state().find_job(w.job)->state, JobState::running);
+  ASSERT_EQ(w.state().machine_bills.size(), 1u);
+  w.list({w.one(), w.two(w.from_2 + seconds(20))});
+  EXPECT_EQ(w.state().machine_bills.size(), 1u);
+  w.ends(w.job);
+  w.list({w.one(w.from_1 + seconds(60)), w.two(w.from_2 + seconds(20))});
+  w.check_books(seconds(60), seconds(20));
+}
+
+TEST(Twins, OneThatComesAfterTheMachineHasEndedIsBookedAndEnded) {
+  Twins w;
+  w.list({w.one()});
+  w.must(StopJob{.job = w.job, .reason = "enough"});
+  w.now = w.now + seconds(60);
+  w.must(ReleaseMachine{w.m.name, "enough"});
+  const WallTime to = w.now - seconds(1);
+  w.list({w.one(to)});
+  ASSERT_TRUE(w.machines("").empty());
+  w.from_2 = w.now + seconds(100);
+  w.now = w.now + seconds(110);
+  w.list({w.one(to), w.two()});
+  ASSERT_TRUE(w.twin());
+  EXPECT_EQ(w.twin()->state, MachineState::releasing);
+  w.now = w.now + seconds(10);
+  w.list({w.one(to), w.two(w.from_2 + seconds(15))});
+  EXPECT_TRUE(w.machines("").empty());
+  w.check_books(to - w.from_1, seconds(15));
+}
+
+// The second word of a list command may be anything.
+TEST(Twins, AnIdThatChangesIsNoSecondMachine) {
+  Twins w;
+  w.list({w.seen("starting", w.from_1, {})});
+  w.list({w.seen("running", w.from_1, {})});
+  EXPECT_EQ(w.machines("").size(), 1u);
+  EXPECT_EQ(w.main().external, "running");
+}
+
+TEST(Twins, TellingApartTwiceChangesNothing) {
+  Twins w;
+  w.list({w.one()});
+  w.arrives_as("i-2");
+  const Pool& pool = w.state().pools.begin()->second;
+  const auto once = tell_apart(w.state(), pool, {w.one(), w.two()});
+  EXPECT_EQ(tell_apart(w.state(), pool, once), once);
+  w.list({w.one(), w.two()});
+  const auto later = tell_apart(w.state(), pool, {w.two()});
+  EXPECT_EQ(tell_apart(w.state(), pool, later), later);
+}
+
+}  // namespace
+}  // namespace billow::control::twins_tests
