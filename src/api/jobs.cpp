@@ -12,6 +12,7 @@
 #include "core/control/renting/quote.h"
 #include "core/wire/codec.h"
 #include "view/job_document.h"
+#include "view/spec_document.h"
 #include "view/stored.h"
 #include "view/waiting.h"
 
@@ -214,6 +215,7 @@ void get(CallPtr call) {
     // Lists of live jobs go without it, because of its size.
     if (const Job* job = call->host.state().find_job(id); job && !document["spec"].is_object())
       document.set("spec", parse_json(wire::to_json_text(*job->spec)).value_or(Json()));
+    view::cover_variables(document);
     call->reply(200, document);
   });
 }
@@ -251,7 +253,10 @@ void wait(CallPtr call) {
       return;
     if (const Status still = call->still_allowed(); !still)
       return call->fail(still.error());
-    with_job_document(call, id, [call](Json document) { call->reply(200, document); });
+    with_job_document(call, id, [call](Json document) {
+      view::cover_variables(document);
+      call->reply(200, document);
+    });
   };
   if (!owner_of(call->host.state(), id) || *timeout == 0)
     return finish(true);

@@ -14,6 +14,7 @@
 #include "view/job_document.h"
 #include "view/names.h"
 #include "view/rows.h"
+#include "view/spec_document.h"
 #include "view/stored.h"
 #include "view/waiting.h"
 
@@ -400,8 +401,10 @@ void answer_page(CallPtr call,
                                        : "";
   with_times(call, std::move(all), [call, next](std::vector<Json> documents) {
     Json jobs = Json::array();
-    for (Json& document : documents)
+    for (Json& document : documents) {
+      view::cover_variables(document);
       jobs.push(std::move(document));
+    }
     call->reply_durable(200, Json::object({{"jobs", std::move(jobs)}, {"next", next}}));
   });
 }
@@ -490,8 +493,10 @@ void answer_sorted(CallPtr call, const Listing& listing, std::vector<SortedJob> 
   const std::string next = to == all.end() || to == from ? "" : fmt::format("{}", (to - 1)->id);
   with_times(call, std::move(page), [call, next, more](std::vector<Json> documents) {
     Json jobs = Json::array();
-    for (Json& document : documents)
+    for (Json& document : documents) {
+      view::cover_variables(document);
       jobs.push(std::move(document));
+    }
     Json answer = Json::object({{"jobs", std::move(jobs)}, {"next", next}});
     if (more)
       answer.set("truncated", true);

@@ -25,6 +25,7 @@
 #include "view/fleet_documents.h"
 #include "view/idle_jobs.h"
 #include "view/live_rows.h"
+#include "view/spec_document.h"
 #include "view/times.h"
 
 namespace billow::api::streams {
@@ -270,11 +271,12 @@ struct Live : std::enable_shared_from_this<Live> {
       held.erase(gone[i]);
       if (documents >= ended_max)
         continue;
-      const auto document = call->host.recently_finished(gone[i]);
+      auto document = call->host.recently_finished(gone[i]);
       const Project* project =
           document ? state().project_by_name((*document)["project"].str_or("")) : nullptr;
       if (!project || !visible(project->id))
         continue;
+      view::cover_variables(*document);
       append_format(ended, "{}{}", ended.empty() ? "" : ",", document->dump());
       ++documents;
     }

@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "core/model/image_name.h"
 #include "core/wire/codec.h"
+#include "view/spec_document.h"
 
 namespace billow::api {
 namespace {
@@ -52,6 +53,16 @@ void submit_again(const CallPtr& call, SubmitJob command, const std::string& che
   });
 }
 
+// The variables of a role as they were, for those whose values the caller could not read.
+void uncover_variables(RoleSpec& role, const JobSpec& old) {
+  const auto before = std::ranges::find(old.roles, role.name, &RoleSpec::name);
+  if (before == old.roles.end())
+    return;
+  for (auto& [name, value] : role.env)
+    if (const auto was = before->env.find(name); value == view::covered && was != before->env.end())
+      value = was->second;
+}
+
 // The specification of the new job: that of the old one, or the changed one that the caller sent.
 // The old one's variables stay: nobody can read them, so nobody can send them again.
 Result<JobSpec> changed_spec(const Json& body, JobSpec old) {
@@ -64,6 +75,7 @@ Result<JobSpec> changed_spec(const Json& body, JobSpec old) {
   else
     changed.surroundings.environment_digest.clear();
   for (RoleSpec& role : changed.roles) {
+    uncover_variables(role, old);
     const auto before = std::find_if(old.roles.begin(), old.roles.end(), [&](const RoleSpec& r) {
       return r.name == role.name && r.surroundings.environment == role.surroundings.environment;
     });

@@ -1,6 +1,7 @@
 #include "view/event_document.h"
 
 #include "core/wire/codec.h"
+#include "view/spec_document.h"
 
 namespace billow::view {
 namespace {
@@ -20,7 +21,7 @@ void cover_secrets(Json& json) {
   for (auto& [name, value] : members) {
     if (name == "env" && value.is_object())
       for (auto& [variable, text] : value.as_object())
-        text = Json("…");
+        text = Json(covered);
     else if (name == "webhook" && value["url"].is_string()) {
       const std::string url = value["url"].as_string();
       const auto host = url.find("://");

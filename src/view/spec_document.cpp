@@ -224,6 +224,23 @@ void add_group(Json& document, const JobSpec& spec) {
 
 }  // namespace
 
+void cover_variables(Json& document) {
+  if (!document["spec"]["roles"].is_array())
+    return;
+  Json spec = document["spec"];
+  Json roles = Json::array();
+  for (Json role : spec["roles"].items()) {
+    Json names = Json::object();
+    for (const auto& [name, value] : role["env"].members())
+      names.set(name, covered);
+    if (role["env"].is_object())
+      role.set("env", std::move(names));
+    roles.push(std::move(role));
+  }
+  spec.set("roles", std::move(roles));
+  document.set("spec", std::move(spec));
+}
+
 void add_spec(Json& document, const JobSpec& spec) {
   const Resources& wanted = spec.resources;
   document.set("name", spec.name);

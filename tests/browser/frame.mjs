@@ -190,6 +190,26 @@ test('links of a node are drawn as wide as what goes over them', async ({ page }
   await page.waitForSelector('.topology text:has-text("NVLink"):has-text("/s")', {
     state: 'attached',
   });
+  // The figure of the last GPU stands to the right of its link.
+  const cut = await page.locator('svg.topology').evaluate((svg) => {
+    const end = svg.viewBox.baseVal.width;
+    return [...svg.querySelectorAll('text')]
+      .map((t) => [t.textContent, t.getBBox()])
+      .filter(([, box]) => box.x < 0 || box.x + box.width > end)
+      .map(([text]) => text);
+  });
+  equal(cut, [], 'no text is cut');
+  const longest = await page.locator('svg.topology').evaluate((svg) => {
+    const last = [...svg.querySelectorAll('text.flow')].at(-1) ?? svg.querySelector('text');
+    const x = Math.max(
+      ...[...svg.querySelectorAll('.pcie')].map((l) => Number(l.getAttribute('x1'))),
+    );
+    last.setAttribute('class', 'small flow');
+    last.setAttribute('x', x + 5);
+    last.textContent = '1023.9 GiB/s';
+    return last.getBBox().x + last.getBBox().width - svg.viewBox.baseVal.width;
+  });
+  ok(longest <= 0, `the longest figure fits beside the last GPU, not ${longest} px less`);
   stop(id);
   await until(async () => (await widest()) === 1, 'it is silent again', 60);
 });

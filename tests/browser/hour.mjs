@@ -1,69 +1,74 @@
 // The memory of a dashboard that stays open: one tab with the overview and one with a job whose log
-// grows, while jobs come and go. Each minute it prints a line of JSON with both tabs' heaps after a
-// garbage collection, their document nodes and listeners, the resident memory of the browser's page
-// processes and of the head (BENCH_HEAD). BENCH_JOB is the job; BENCH_MINUTES says how long.
+// grows, while jobs come and go. BENCH_JOB is the job, BENCH_HEAD the head's process; BENCH_MINUTES
+// says how long. A line of JSON every sixtieth of that time, after garbage collections in both tabs
+// and in the worker they share: their heaps, document nodes and listeners, and the resident memory
+// of the head and of each process of the browser.
 //
-// Resident memory is more than what the pages use: allocators keep pages that have become free, and
-// the debugging interface keeps bodies of requests. So after each sixth of the time the browser's
-// own account of its memory is read after a garbage collection: `used` is what objects take, `held`
-// what the allocators have for them, `buffers` the part of `used` that is array buffers, in which
-// the debugging interface keeps those bodies.
-import { readFileSync } from 'node:fs';
-import { launch, open } from './support.mjs';
+// Allocators keep memory that has become free, and resident memory is more than what objects take.
+// So after each quarter the browser's own account is printed too, process by process: `used_mb` is
+// what objects take, `held_mb` what the allocators have for them.
+//
+// BENCH_SNAPSHOTS names a folder for counts of the job page's objects by constructor, after the
+// first quarter and at the end: what grew is their difference.
+import { readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { plainChromium } from './plain_chromium.mjs';
+import { signInUrl } from './support.mjs';
 
 const minutes = Number(process.env.BENCH_MINUTES || 60);
-const every = Number(process.env.BENCH_SAMPLE_SECONDS || 60) * 1000;
-const browser = await launch();
-const {
-  context,
-  page: overview,
-  base,
-  trouble,
-} = await open(browser, {
-  width: 1440,
-  scale: 1,
-  wait: 180_000,
-});
-await overview.waitForSelector('.tile, .cells a');
-const job = await context.newPage();
-await job.goto(`${base}/#/jobs/${process.env.BENCH_JOB}`);
-await job.waitForSelector('.title .state');
-const whole = await browser.newBrowserCDPSession();
-const sessions = {};
-for (const [name, page] of Object.entries({ overview, job })) {
-  sessions[name] = await context.newCDPSession(page);
-  await sessions[name].send('Performance.enable');
-}
-// The changes that the page drew: proof that it is alive, and how many updates the hour had.
-for (const page of [overview, job])
-  await page.evaluate(() => {
+const samples = 60;
+const browser = await plainChromium();
+const url = await signInUrl();
+const base = new URL(url).origin;
+const tabs = { overview: await browser.open(url) };
+await tabs.overview.wait('.tile, .cells a');
+tabs.job = await browser.open(`${base}/#/jobs/${process.env.BENCH_JOB}`);
+await tabs.job.wait('.title .state');
+for (const tab of Object.values(tabs)) {
+  await tab.send('Performance.enable');
+  // The changes that the page drew: proof that it is alive, and how many updates the hour had.
+  await tab.evaluate(`{
     window.drawn = 0;
     const change = { childList: true, subtree: true, characterData: true, attributes: true };
     new MutationObserver(() => window.drawn++).observe(document.body, change);
-  });
+  }`);
+}
+const { targetInfos } = await browser.send('Target.getTargets');
+const shared = targetInfos.find((t) => t.type === 'shared_worker');
+const worker = shared && (await browser.attach(shared.targetId));
 
 const residentMb = (pid) => {
-  const found = readFileSync(`/proc/${pid}/status`, 'utf8').match(/VmRSS:\s+(\d+)/);
-  return found ? Number(found[1]) / 1024 : 0;
+  try {
+    const found = readFileSync(`/proc/${pid}/status`, 'utf8').match(/VmRSS:\s+(\d+)/);
+    return found ? Number(found[1]) / 1024 : 0;
+  } catch {
+    return 0; // it has ended
+  }
 };
+async function collectGarbage() {
+  // Twice: what the first leaves to finalizers is gone after the second.
+  for (let n = 0; n < 2; n++)
+    for (const tab of [...Object.values(tabs), worker])
+      await tab?.send('HeapProfiler.collectGarbage');
+}
 async function sample(minute) {
-  const { processInfo } = await whole.send('SystemInfo.getProcessInfo');
-  const renderers = processInfo.filter((p) => p.type === 'renderer');
+  await collectGarbage();
+  const { processInfo } = await browser.send('SystemInfo.getProcessInfo');
   const out = {
     minute,
     load: Number(readFileSync('/proc/loadavg', 'utf8').split(' ')[0]),
     head_rss_mb: residentMb(process.env.BENCH_HEAD),
-    pages_rss_mb: renderers.reduce((sum, p) => sum + residentMb(p.id), 0),
+    worker_heap_mb: worker ? (await worker.send('Runtime.getHeapUsage')).usedSize / 1e6 : 0,
+    rss_mb: Object.fromEntries(processInfo.map((p) => [`${p.type} ${p.id}`, residentMb(p.id)])),
   };
-  for (const [name, session] of Object.entries(sessions)) {
-    await session.send('HeapProfiler.collectGarbage');
-    const { metrics } = await session.send('Performance.getMetrics');
+  for (const [name, tab] of Object.entries(tabs)) {
+    const { metrics } = await tab.send('Performance.getMetrics');
     const value = (wanted) => metrics.find((m) => m.name === wanted).value;
     out[name] = {
       heap_mb: value('JSHeapUsedSize') / 1e6,
       nodes: value('Nodes'),
       listeners: value('JSEventListeners'),
-      drawn: await (name === 'job' ? job : overview).evaluate(() => window.drawn),
+      drawn: await tab.evaluate('window.drawn'),
     };
   }
   console.log(JSON.stringify(out));
@@ -78,59 +83,93 @@ const inUse = {
 };
 async function account(minute) {
   const dumps = {};
-  const take = ({ value }) => {
+  browser.on('Tracing.dataCollected', ({ value }) => {
     for (const e of value)
       if (e.args?.dumps?.allocators) Object.assign((dumps[e.pid] ??= {}), e.args.dumps.allocators);
-  };
-  whole.on('Tracing.dataCollected', take);
-  const done = new Promise((r) => whole.once('Tracing.tracingComplete', r));
-  await whole.send('Tracing.start', {
+  });
+  const done = new Promise((r) => browser.on('Tracing.tracingComplete', r));
+  await browser.send('Tracing.start', {
     traceConfig: {
       includedCategories: ['disabled-by-default-memory-infra'],
       excludedCategories: ['*'],
       memoryDumpConfig: {},
     },
   });
-  await whole.send('Tracing.requestMemoryDump', { deterministic: true });
-  await whole.send('Tracing.end');
+  await browser.send('Tracing.requestMemoryDump', { deterministic: true });
+  await browser.send('Tracing.end');
   await done;
-  whole.off('Tracing.dataCollected', take);
   // A process that was too busy to answer is missing; the others are compared one by one.
   const mb = (dump, name) => parseInt(dump[name]?.attrs?.size?.value ?? '0', 16) / 1e6;
   const sum = (dump, names) => names.reduce((all, name) => all + mb(dump, name), 0);
   const pages = Object.entries(dumps).filter(([, dump]) => dump['v8/main/heap']);
   const processes = pages.map(([pid, dump]) => [
     pid,
-    {
-      used_mb: sum(dump, Object.values(inUse)),
-      held_mb: sum(dump, Object.keys(inUse)),
-      buffers_mb: mb(dump, inUse.partition_alloc),
-    },
+    { used_mb: sum(dump, Object.values(inUse)), held_mb: sum(dump, Object.keys(inUse)) },
   ]);
   console.log(JSON.stringify({ account_minute: minute, ...Object.fromEntries(processes) }));
 }
 
-const began = Date.now();
-let churned = 0;
-let accounted = 0;
-let sampled = 0;
-await sample(0);
-while (Date.now() - began < minutes * 60_000) {
-  const spec = { argv: ['true'], name: `churn-${churned++}`, resources: { cpu_milli: 100 } };
-  const answer = await context.request.post(`${base}/v1/jobs`, {
-    data: { spec },
-    headers: { 'X-Billow-Request': '1' },
-  });
-  if (!answer.ok()) throw new Error(`${answer.status()} ${await answer.text()}`);
-  await new Promise((r) => setTimeout(r, 2500));
-  if (Date.now() - began > (sampled + 1) * every) {
-    sampled++;
-    await sample((Date.now() - began) / 60_000);
+// Objects and their own bytes by type and constructor.
+async function snapshot(name) {
+  if (!process.env.BENCH_SNAPSHOTS) return;
+  const chunks = [];
+  browser.on('HeapProfiler.addHeapSnapshotChunk', ({ chunk }) => chunks.push(chunk));
+  await tabs.job.send('HeapProfiler.takeHeapSnapshot', { reportProgress: false });
+  const { snapshot: about, nodes, strings } = JSON.parse(chunks.join(''));
+  const fields = about.meta.node_fields;
+  const [type, label, size] = ['type', 'name', 'self_size'].map((f) => fields.indexOf(f));
+  const byName = {};
+  for (let at = 0; at < nodes.length; at += fields.length) {
+    const kind = about.meta.node_types[type][nodes[at + type]];
+    const text = /string/.test(kind) ? '' : strings[nodes[at + label]].slice(0, 80);
+    const entry = (byName[`${kind} ${text}`] ??= { count: 0, bytes: 0 });
+    entry.count++;
+    entry.bytes += nodes[at + size];
   }
-  if (Date.now() - began > (accounted + 1) * minutes * 10_000) {
-    accounted++;
-    await account((Date.now() - began) / 60_000);
+  writeFileSync(join(process.env.BENCH_SNAPSHOTS, `${name}.json`), JSON.stringify(byName));
+}
+
+const began = Date.now();
+const passed = () => (Date.now() - began) / 60_000;
+const { cookies } = await browser.send('Storage.getCookies');
+const headers = {
+  'X-Billow-Request': '1',
+  'Content-Type': 'application/json',
+  Cookie: cookies.map((c) => `${c.name}=${c.value}`).join('; '),
+};
+let churned = 0;
+// A connection may be closed while it rests; an hour must not end by that.
+async function submit(body, attempts = 5) {
+  try {
+    const answer = await fetch(`${base}/v1/jobs`, { method: 'POST', headers, body });
+    const text = await answer.text();
+    if (!answer.ok) console.error(`${answer.status} ${text}`);
+  } catch (e) {
+    if (attempts <= 1) throw e;
+    await new Promise((r) => setTimeout(r, 1000));
+    await submit(body, attempts - 1);
   }
 }
+async function churn() {
+  while (passed() < minutes) {
+    const spec = { argv: ['true'], name: `churn-${churned++}`, resources: { cpu_milli: 100 } };
+    await submit(JSON.stringify({ spec }));
+    await new Promise((r) => setTimeout(r, 2000));
+  }
+}
+async function measure() {
+  for (let n = 0; n <= samples; n++) {
+    const left = (n * minutes) / samples - passed();
+    if (left > 0) await new Promise((r) => setTimeout(r, left * 60_000));
+    await sample(passed());
+    if (n && n % (samples / 4) === 0) await account(passed());
+    if (n === samples / 4 || n === samples) await snapshot(n === samples ? 'end' : 'quarter');
+  }
+}
+await Promise.all([churn(), measure()]);
+const trouble = (
+  await Promise.all(Object.values(tabs).map((t) => t.evaluate('window.trouble')))
+).flat();
 console.log(JSON.stringify({ churned, trouble }));
 await browser.close();
+process.exit(0);

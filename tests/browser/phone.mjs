@@ -101,6 +101,42 @@ test('5 give a budget more', () =>
     );
   }));
 
+test('lists under More are cards on a phone, and tables where they fit', async () => {
+  const { page, context, trouble } = await open(browser, { width: 390, height: 844, touch: true });
+  const { tmpdir } = await import('node:os');
+  billow('volume', 'add', 'night', '--path', tmpdir());
+  billow('schedule', 'add', '--name', 'night', '--cron', '0 3 * * *', '--', 'true');
+  const cutCells = () =>
+    page
+      .locator('main table td')
+      .evaluateAll((all) =>
+        all.filter((cell) => cell.scrollWidth > cell.clientWidth + 1).map((c) => c.textContent),
+      );
+  const asCards = () =>
+    page
+      .locator('main table td')
+      .first()
+      .evaluate((cell) => getComputedStyle(cell).display);
+  for (const [path, tablet] of [
+    ['/volumes', 'grid'], // six columns and a button
+    ['/schedules', 'grid'],
+    ['/audit', 'table-cell'],
+    ['/invoices', 'grid'],
+  ]) {
+    await page.setViewportSize({ width: 390, height: 844 });
+    await go(page, path);
+    await page.waitForSelector('main table td');
+    equal(await asCards(), 'grid', `${path} on a phone`);
+    equal(await cutCells(), [], `nothing of ${path} is cut on a phone`);
+    await page.setViewportSize({ width: 820, height: 1180 });
+    await until(async () => (await asCards()) === tablet, `${path} on a tablet is ${tablet}`);
+    equal(await cutCells(), [], `nothing of ${path} is cut on a tablet`);
+  }
+  billow('volume', 'rm', 'night');
+  equal(trouble, [], 'no errors in the console');
+  await context.close();
+});
+
 test('every page has a way to sign out', () =>
   onPhone(async (page, tap) => {
     await tap('button.menu');

@@ -13,6 +13,8 @@ import subprocess
 import sys
 import time
 
+from eyes_hour import judge_hour
+
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../../tests/support"))
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "../.."))
 
@@ -80,7 +82,7 @@ def browser(rig, script, **environment):
             **{
                 k: v
                 for k, v in os.environ.items()
-                if k in ("BILLOW_WEB", "BILLOW_SHOTS", "SECONDS_EACH")
+                if k in ("BILLOW_WEB", "BILLOW_SHOTS", "SECONDS_EACH", "BENCH_SNAPSHOTS")
             },
             **environment,
         },
@@ -460,92 +462,6 @@ def judge_heat(judge, options, Rig, poll):
         rig.close()
 
 
-def judge_account(judge, accounts, rss):
-    """What objects of the pages take, process by process, after the first and the last sixth: the
-    first fills caches, charts and the list of ended jobs. Bodies that the debugging interface keeps
-    (array buffers) are no memory of the pages."""
-    first, last = (accounts[0], accounts[-1]) if accounts else ({}, {})
-    both = [pid for pid in first if pid in last and pid != "account_minute"]
-
-    def sums(account):
-        used, held, buffers = (
-            sum(account[pid][what] for pid in both) for what in ("used_mb", "held_mb", "buffers_mb")
-        )
-        return used - buffers, held, buffers
-
-    began, ended = sums(first), sums(last)
-    judge.say(
-        f"memory that {len(both)} page processes use, after garbage collections",
-        (
-            f"{began[0]:.1f} MB, then {ended[0]:.1f} MB; what the debugging interface keeps"
-            f" {began[2]:.1f}, then {ended[2]:.1f} MB; with what allocators keep free"
-            f" {began[1]:.1f}, then {ended[1]:.1f} MB; resident {rss[0]:.0f} to {rss[-1]:.0f} MB"
-        ),
-        "at most a tenth more",
-        bool(both) and ended[0] <= began[0] * 1.1,
-    )
-
-
-def judge_hour(judge, options, Rig):
-    """An hour of live updates in two tabs: the memory of the tabs and of the head, each minute."""
-    rig = Rig(sim="8xH100")
-    try:
-        jobs = []
-        for n in range(6):
-            text = f"while true; do echo step=$((s=s+1)) loss=0.{n}; sleep 1; done"
-            resources = {"gpus": 1, "share": {"milli": 1000}}
-            spec = rig.spec("sh", "-c", text, name=f"train-{n}", resources=resources)
-            jobs.append(rig.api("POST", "/v1/jobs", spec).json["id"])
-        for job in jobs:
-            rig.wait_for(job, "running")
-        call = browser(
-            rig,
-            "hour.mjs",
-            BENCH_JOB=str(jobs[0]),
-            BENCH_HEAD=str(rig.head_pid()),
-            BENCH_MINUTES=str(options.minutes),
-        )
-        watcher = subprocess.Popen(call.pop("args"), **call)
-        rig.started.append(watcher)
-        lines = []
-        for line in watcher.stdout:
-            lines.append(json.loads(line))
-            print("       " + line.strip(), flush=True)
-        assert watcher.wait() == 0, "the browser ended early"
-        *samples, end = lines
-        accounts = [s for s in samples if "account_minute" in s]
-        samples = [s for s in samples if "minute" in s]
-        judge.say("errors in the console", end["trouble"] or "none", "none", not end["trouble"])
-        for what, get, allowed in (
-            ("heap of the overview", lambda s: s["overview"]["heap_mb"], 1.1),
-            ("heap of a job's page", lambda s: s["job"]["heap_mb"], 1.1),
-            ("resident memory of both pages", lambda s: s["pages_rss_mb"], 1.25),
-            ("resident memory of the head", lambda s: s["head_rss_mb"], 1.25),
-        ):
-            values = [get(s) for s in samples]
-            # The first quarter fills caches, charts and the list of ended jobs.
-            quarter = max(1, len(values) // 4)
-            settled, late = max(values[:quarter]), sum(values[-quarter:]) / quarter
-            judge.say(
-                f"{what} over {samples[-1]['minute']:.0f} min, {end['churned']} jobs that ended",
-                f"{values[0]:.1f} MB at first, {settled:.1f} MB at most in the first quarter,"
-                f" {late:.1f} MB on average in the last, {values[-1]:.1f} MB at the end",
-                f"the last quarter at most {allowed} times the first",
-                late <= settled * allowed,
-            )
-        judge_account(judge, accounts, [s["pages_rss_mb"] for s in samples])
-        drawn = {name: samples[-1][name]["drawn"] for name in ("overview", "job")}
-        judge.say(
-            "updates drawn",
-            f"{drawn['overview']:,} on the overview, {drawn['job']:,} on the job's page",
-            "one every two seconds at least",
-            min(drawn.values()) >= options.minutes * 30,
-        )
-    finally:
-        rig.cli("down", "--stop-jobs", timeout=120)
-        rig.close()
-
-
 parts = ("history", "scrape", "idle", "browser", "pages", "heat", "log", "hour")
 
 
@@ -593,7 +509,7 @@ def main():
     if "heat" in only:
         judge_heat(judge, options, Rig, poll)
     if "hour" in only:
-        judge_hour(judge, options, Rig)
+        judge_hour(judge, options, Rig, browser)
     if "log" in only:
         rig = Rig(sim="8xH100")
         try:

@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "core/control/decide/installation_secrets.h"
 #include "core/wire/codec.h"
+#include "view/spec_document.h"
 
 namespace billow::api::presets {
 namespace {
@@ -81,7 +82,38 @@ Json document_of(const CallPtr& call,
     out.set("spec", parse_json(*text).value_or(Json()));
   else
     out.set("trouble", text.error().message);
+  // Who can run the preset could print its variables; others see their names, as in jobs.
+  if (!call->may(Permission::jobs_run, project.id))
+    view::cover_variables(out);
   return out;
+}
+
+// A preset is changed by whoever saved it and by those who steer all jobs of the project.
+Status may_change(const Call& call,
+                  const Project& project,
+                  const std::string& name,
+                  const Secret& kept) {
+  const auto& state = call.host.state();
+  if (kept.by == state.users.at(call.principal.user).name ||
+      call.may(Permission::jobs_any, project.id))
+    return {};
+  return fail(
+      Code::forbidden,
+      fmt::format("preset \"{}\" of project {} was saved by {}", name, project.name, kept.by),
+      fmt::format("{} or an admin of the project can change it; save yours under another name",
+                  kept.by));
+}
+
+// The values of variables are covered in the documents of jobs, so a preset made of one has none.
+Status check_variables(const JobSpec& spec) {
+  for (const RoleSpec& role : spec.roles)
+    for (const auto& [name, value] : role.env)
+      if (value == view::covered)
+        return fail(
+            Code::invalid,
+            fmt::format("the value of variable {} of role {} is not known", name, role.name),
+            "documents of jobs do not contain the values of variables: set or remove it");
+  return {};
 }
 
 }  // namespace
@@ -109,6 +141,13 @@ void set(CallPtr call) {
   const auto body = read_body<PresetBody>(call);
   if (!body)
     return;
+  if (const Status good = check_variables(body->spec); !good)
+    return call->fail(good.error());
+  const auto& secrets = call->host.state().secrets;
+  if (const auto kept = secrets.find({ProjectId{}, prefix_of(project->id) + name});
+      kept != secrets.end())
+    if (const Status ok = may_change(*call, *project, name, kept->second); !ok)
+      return call->fail(ok.error());
   std::size_t others = 0;
   each_preset(call->host.state(), project->id,
               [&](const std::string& each, const Secret&) { others += each != name; });
@@ -139,10 +178,14 @@ void remove(CallPtr call) {
   if (!project)
     return;
   const std::string record = prefix_of(project->id) + call->parts[0];
-  if (!call->host.state().secrets.contains({ProjectId{}, record}))
+  const auto& secrets = call->host.state().secrets;
+  const auto kept = secrets.find({ProjectId{}, record});
+  if (kept == secrets.end())
     return call->fail(
         {Code::not_found,
          fmt::format("project {} has no preset \"{}\"", project->name, call->parts[0]), ""});
+  if (const Status ok = may_change(*call, *project, call->parts[0], kept->second); !ok)
+    return call->fail(ok.error());
   call->execute(RemoveSecret{control::installation_secrets, call->principal.user, record}, 200,
                 [](const std::vector<Event>&) {
                   return Json::object({{"ok", true}});

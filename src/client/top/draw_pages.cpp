@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "base/text.h"
+#include "client/frame/explanation.h"
 #include "client/top/charts.h"
 #include "client/top/draw.h"
 #include "client/top/words.h"
@@ -194,12 +195,34 @@ std::string progress_text(const State& state, const Subject& about) {
   return {};
 }
 
+// Why the job waits, while it does: at most so many rows, since its log needs the others.
+constexpr int why_rows_max = 6;
+
+int draw_why(const State& state, const Page& page, Canvas& canvas, int row) {
+  const JobEntry* job = state.fleet.job(page.about.id);
+  if (!job || !(job->waits() || job->state == "suspended"))
+    return row;
+  const Json& why = state.answer("why", explain_path(page.about));
+  if (!why.is_object())
+    return row;
+  const WallTime now{state.now_ms * 1'000'000};
+  const int end = row + std::min(why_rows_max, std::max(1, state.size.rows / 4));
+  std::vector<std::string> lines = split(explanation_text(why, now), '\n');
+  lines.insert(lines.begin(), explanation_sentence(page.about.name, why, now));
+  for (const std::string& line : lines)
+    for (const std::string& part : rows_of_line(line, state.size.cols))
+      if (row < end && !part.empty())
+        canvas.put(row++, 0, part, {Colour::yellow});
+  return row;
+}
+
 void draw_watch(const State& state, const Page& page, Canvas& canvas) {
   draw_page_title(canvas, title_of(state, page.about));
   put_pieces(canvas, 2, watch_line(state, page.about));
   int row = 3;
   if (const std::string progress = progress_text(state, page.about); !progress.empty())
     canvas.put(row++, 0, progress);
+  row = draw_why(state, page, canvas, row);
   for (const Json& finding : state.answer("history", history_path(page.about))["findings"].items())
     if (state.size.rows >= 30 && row < 6)
       canvas.put(row++, 0, finding["text"].str_or(""), {Colour::yellow});

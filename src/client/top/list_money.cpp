@@ -129,6 +129,15 @@ enum MoneyColumn {
   money_hours
 };
 
+// What the jobs of a project cost now. A budget of it says the same and counts for more.
+std::int64_t rate_now(const Fleet& fleet, std::string_view project) {
+  std::int64_t sum = 0;
+  for (const auto& [id, job] : fleet.jobs)
+    if (job.project == project)
+      sum += job.rate_nano;
+  return sum;
+}
+
 CellText money_cell(const State& state, const Account& a, int column, int width) {
   static const Json none;
   const Json& b = a.budget ? *a.budget : none;
@@ -150,7 +159,8 @@ CellText money_cell(const State& state, const Account& a, int column, int width)
     case money_bar:
       return {pct < 0 ? "" : bar(pct / 100, width, state.utf8), full};
     case money_burn:
-      return {a.budget ? per_hour(b["burn_nano_usd_per_s"].int_or(0)) : "-"};
+      return {per_hour(a.budget ? b["burn_nano_usd_per_s"].int_or(0)
+                                : rate_now(state.fleet, c["project"].str_or("")))};
     case money_forecast:
       return {a.budget ? usd(b["forecast_nano_usd"].int_or(0)) : "-"};
     case money_out: {

@@ -256,6 +256,8 @@ class Screen(unittest.TestCase):
         text = self.rig.ok("watch", "chatty", "--once").text
         self.assertRegex(text, r"progress .*%")
         self.assertIn("step ", text)
+        waiting = self.rig.ok("watch", "patient", "--once").text
+        self.assertRegex(waiting, "GPUs? (is|are) free|place in the queue")
         self.assertIn("reason", self.rig.ok("top", "--once", "--tab", "queue").text.lower())
         self.assertEqual(self.rig.cli("top", "--tab", "cpus").code, 2)
         self.assertEqual(self.rig.cli("watch", "99999").code, 1)

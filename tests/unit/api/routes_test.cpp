@@ -279,6 +279,65 @@ TEST_F(ApiTest, AProjectKeepsPresets) {
   EXPECT_EQ(json(get("/v1/presets"))["presets"].size(), 0u);
 }
 
+TEST_F(ApiTest, APresetIsChangedByWhoSavedItAndByAdmins) {
+  const auto join = [&](const std::string& user, const char* role) {
+    host.execute(AddUser{.name = user, .role = roles::member}, {}, {});
+    host.execute(CreateToken{.name = "t", .hash = sha256_hex("bw_" + user), .user = user}, {}, {});
+    const std::string path = "/v1/projects/default/members/" + user;
+    EXPECT_EQ(ask(net::Method::put, path.c_str(), fmt::format(R"({{"role":"{}"}})", role)).status,
+              200);
+  };
+  join("bob", "member");
+  join("cleo", "member");
+  join("vic", "viewer");
+  const std::string admin = token;
+  const char* path = "/v1/presets/sweep?project=default";
+  const char* spec = R"({"spec":{"argv":["a"],"roles":[{"name":"main","argv":["a"],"env":
+    {"KEY":"hush"}}]}})";
+  token = "bw_bob";
+  ASSERT_EQ(ask(net::Method::put, path, spec).status, 200);
+  EXPECT_EQ(ask(net::Method::put, path, spec).status, 200) << "one's own";
+  EXPECT_NE(get("/v1/presets").body.find("hush"), std::string::npos);
+  token = "bw_cleo";
+  const auto refused = ask(net::Method::put, path, spec);
+  EXPECT_EQ(refused.status, 403);
+  EXPECT_NE(json(refused)["detail"].str_or("").find("saved by bob"), std::string::npos);
+  EXPECT_EQ(ask(net::Method::del, path).status, 403);
+  EXPECT_NE(get("/v1/presets").body.find("hush"), std::string::npos) << "cleo can run it";
+  token = "bw_vic";
+  const std::string seen = get("/v1/presets").body;
+  EXPECT_EQ(seen.find("hush"), std::string::npos) << "a viewer sees names only";
+  EXPECT_NE(seen.find("\"KEY\":\"…\""), std::string::npos) << seen;
+  token = admin;
+  EXPECT_EQ(ask(net::Method::put, "/v1/presets/copy?project=default",
+                R"({"spec":{"argv":["a"],"roles":[{"name":"main","argv":["a"],"env":
+    {"KEY":"…"}}]}})")
+                .status,
+            400)
+      << "a covered value is no value";
+  EXPECT_EQ(ask(net::Method::del, path).status, 200);
+}
+
+TEST_F(ApiTest, VariablesOfRolesAreInNoDocument) {
+  const auto made = ask(net::Method::post, "/v1/jobs",
+                        R"({"spec":{"argv":["a"],"roles":[
+    {"name":"one","argv":["a"],"env":{"KEY":"hush"}},{"name":"two","argv":["b"]}]}})");
+  ASSERT_EQ(made.status, 201) << made.body;
+  const std::string path = fmt::format("/v1/jobs/{}", json(made)["id"].uint_or(0));
+  const Json job = json(get(path.c_str()));
+  EXPECT_EQ(job.dump().find("hush"), std::string::npos);
+  EXPECT_EQ(job.at("spec", "roles").items().at(0).at("env", "KEY").str_or(""), "…");
+  EXPECT_EQ(get("/v1/jobs").body.find("hush"), std::string::npos);
+  EXPECT_EQ(get((path + "/wait?timeout_s=0").c_str()).body.find("hush"), std::string::npos);
+  // Who changes the job and runs it sends back what they saw; the values stay as they were.
+  const auto again = ask(net::Method::post, (path + "/rerun").c_str(),
+                         Json::object({{"spec", job["spec"]}}).dump());
+  ASSERT_LT(again.status, 300) << again.body;
+  const Job* second = host.state().find_job(JobId(json(again)["id"].uint_or(0)));
+  ASSERT_TRUE(second);
+  EXPECT_EQ(second->spec->roles.at(0).env.at("KEY"), "hush");
+}
+
 TEST_F(ApiTest, OnlyItsOwnerChangesWhatAStreamFollows) {
   const auto answer = ask(net::Method::post, "/v1/live/none/subscriptions", R"({"logs":[]})");
   EXPECT_EQ(answer.status, 404);

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <random>
 
@@ -224,6 +225,33 @@ TEST(Top, WatchShowsStateProgressChartsCostAndLog) {
                            "GPU use", "step 31/200 loss=0.90"})
     EXPECT_TRUE(shows(state, what)) << what << "\n" << text(state);
   EXPECT_EQ(press(state, KeyName::escape).size(), 1u) << "Esc quits";
+}
+
+TEST(Top, WatchSaysWhyAJobWaits) {
+  for (const Size size : {Size{24, 80}, Size{43, 132}}) {
+    State state = world(size);
+    state.watching = true;
+    state.pages.push_back({Page::Kind::watch, {Subject::Kind::job, "14", 14}});
+    for (int i = 0; i < 3; ++i)
+      answer(state, update(state, Tick{state.now_ms + 1000 * i}));
+    for (const char* what : {"queued", "job 14 is queued and should start",
+                             "No GPU is free: all 8 are in use.", "place in the queue: first"})
+      EXPECT_TRUE(shows(state, what)) << what << "\n" << text(state);
+  }
+}
+
+TEST(Top, MoneyOfAProjectWithoutABudgetSaysWhatItCostsNow) {
+  State state = world({43, 132});
+  (void)update(state, LivePiece{json(fmt::format(
+                          R"({{"jobs":[{{"id":71,"label":"71","name":"tune","user":"bob",
+    "project":"nlp","state":"running","started":{},"rate_nano":1000000,"where":[]}}]}})",
+                          world_now_ms))});
+  press(state, "5");
+  const auto all = lines(state);
+  const auto nlp = std::ranges::find_if(
+      all, [](const std::string& line) { return line.starts_with("project nlp"); });
+  ASSERT_NE(nlp, all.end()) << text(state);
+  EXPECT_NE(nlp->find("$11.92/h"), std::string::npos) << *nlp << " ($8.32 and 3.60)";
 }
 
 TEST(Top, AHeadThatIsAwayIsSaidAndAskedForNothing) {

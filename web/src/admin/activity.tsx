@@ -8,6 +8,7 @@ import { gpus, isoDay, moment, plural, usd } from '../data/format';
 import { Empty } from '../parts/ui';
 import { ended, endStates, jobs, jobsTick, nodeName, nodesTick, rowOf } from '../data/store';
 import { report } from '../data/spend';
+import { keptWords } from './kept_words';
 
 export interface Said {
   seq: number;
@@ -215,7 +216,10 @@ export function words(e: Said, name: (kind: string, id: number) => string): Word
             href: `#/jobs/${label}`,
           };
     default:
-      return quiet.test(e.kind) ? null : { text: e.kind.replace(/_/g, ' ') };
+      return (
+        keptWords(e.kind, b, (id) => name('project', id)) ??
+        (quiet.test(e.kind) ? null : { text: e.kind.replace(/_/g, ' ') })
+      );
   }
 }
 

@@ -208,7 +208,7 @@ export function Admin() {
                 </td>
                 <td>{p.weight}</td>
                 <td>{quota(p)}</td>
-                <td>
+                <td class="wrap">
                   {Object.entries(p.members)
                     .map(([u, r]) => `${u} (${r})`)
                     .join(', ') || '–'}

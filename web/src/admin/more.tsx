@@ -1,6 +1,6 @@
 // Pages for lists that are looked at now and then: schedules, volumes, secrets and the like. Each is
 // a table with what can be done to a row, and a form that adds one (resources.tsx).
-import { useSignal } from '@preact/signals';
+import { signal, useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { has, problem } from '../data/api';
 import { others } from '../frame/pages';
@@ -61,6 +61,14 @@ function Input({ field }: { field: Field }) {
   );
 }
 
+// On a phone each row is a card; on a tablet only where the columns are too many for its width.
+const fewColumns = 5;
+const tablet = matchMedia('(min-width: 640px)');
+const wide = signal(tablet.matches);
+tablet.addEventListener('change', () => {
+  wide.value = tablet.matches;
+});
+
 // A name, number or time stays on one line; the table scrolls instead.
 const isShort = (content: unknown) =>
   typeof content !== 'object' && String(content ?? '').length <= 36;
@@ -83,7 +91,7 @@ function Table({ of, rows, changed }: { of: Resource; rows: Row[]; changed: () =
   return (
     <div class="scroll" tabIndex={0} role="region" aria-label={of.title}>
       {/* Roles: on narrow screens rows are drawn as cards, which would end the table's semantics. */}
-      <table class="stacks" role="table">
+      <table class={wide.value && of.columns.length <= fewColumns ? '' : 'stacks'} role="table">
         <thead role="rowgroup">
           <tr role="row">
             {of.columns.map(([name]) => (

@@ -13,7 +13,7 @@ export interface Drawn {
   y: number;
   point: CurvePoint;
 }
-const size = { width: 560, height: 240, left: 56, right: 16, top: 14, bottom: 40 };
+const size = { width: 560, height: 240, left: 56, right: 16, top: 24, bottom: 40 };
 
 // Where each point with a known price lies. Prices span powers of ten, so their axis is
 // logarithmic; the time per token begins at zero.

@@ -335,7 +335,7 @@ export function Costs() {
                   </th>
                   <th class="right">Charged</th>
                   <th class="right">GPU hours</th>
-                  {split && <th>Jobs</th>}
+                  {split && <th class="roomy">Jobs</th>}
                 </tr>
               </thead>
               <tbody>
@@ -359,7 +359,7 @@ export function Costs() {
                     </td>
                     <td class="right">{hours(r.gpu_hours)}</td>
                     {split && (
-                      <td class="on">
+                      <td class="on roomy">
                         <OnWhat
                           lines={spent.value.filter(
                             (l) => nameOf(l, by.value) === nameOf(r, by.value),
@@ -376,7 +376,7 @@ export function Costs() {
                   <td class="wide" />
                   <td class="right">{usd(d.total.charge_nano_usd)}</td>
                   <td class="right">{hours(d.total.gpu_hours)}</td>
-                  {split && <td />}
+                  {split && <td class="roomy" />}
                 </tr>
               </tfoot>
             </table>

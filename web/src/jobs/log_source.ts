@@ -30,7 +30,7 @@ export interface Found {
 }
 
 const pieceLines = 500;
-const piecesMax = 40; // 20,000 lines in memory
+const piecesMax = 12; // 6,000 lines in memory
 const quickMs = 250,
   calmMs = 1000,
   awayMs = 5000;
@@ -40,6 +40,14 @@ const matchesMax = 1000;
 export function shownText(text: string): string {
   const whole = text.endsWith('\r') ? text.slice(0, -1) : text;
   return whole.slice(whole.lastIndexOf('\r') + 1);
+}
+
+// The piece to forget: the farthest from what is in view. The end stays: new lines follow it.
+export function farthest(keys: Iterable<number>, inView: number): number {
+  const all = [...keys];
+  const end = Math.max(...all);
+  const rest = all.filter((key) => key !== end);
+  return rest.reduce((a, b) => (Math.abs(b - inView) > Math.abs(a - inView) ? b : a), rest[0]);
 }
 
 export class LogSource {
@@ -52,6 +60,7 @@ export class LogSource {
   readonly known = signal(false);
   private readonly pieces = new Map<number, LogLine[]>();
   private readonly asked = new Set<number>();
+  private inView = 0; // its piece
   private timer = 0;
   private gone = false;
 
@@ -128,10 +137,8 @@ export class LogSource {
       if (piece[at]?.text !== line.text) changed = true;
       piece[at] = line;
     }
-    while (this.pieces.size > piecesMax) {
-      const [oldest] = this.pieces.keys();
-      this.pieces.delete(oldest);
-    }
+    while (this.pieces.size > piecesMax)
+      this.pieces.delete(farthest(this.pieces.keys(), this.inView));
     return changed;
   }
 
@@ -141,6 +148,7 @@ export class LogSource {
 
   // Reads what is missing of these lines; `tick` moves when it is there.
   want(from: number, to: number): void {
+    this.inView = Math.floor((from + to) / 2 / pieceLines);
     for (let key = Math.floor(from / pieceLines); key <= Math.floor(to / pieceLines); key++) {
       const begin = Math.max(this.first.peek(), from, key * pieceLines),
         end = Math.min(to, this.count.peek(), (key + 1) * pieceLines - 1);

@@ -4,7 +4,7 @@ import { useSignal, type Signal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { call, get, has, problem, type Spec } from '../data/api';
 import { remember, remembered } from '../data/memory';
-import { may } from '../data/rights';
+import { may, mayActOn } from '../data/rights';
 import { notify } from '../data/store';
 import { options } from './run_options';
 import { fieldsOf, type Fields } from './run_spec';
@@ -32,6 +32,9 @@ function linkTo(fields: Fields): string {
   const given = Object.entries(fields).filter(([k, v]) => v && shared.has(k));
   return `${location.origin}/#/run?${new URLSearchParams(given).toString()}`;
 }
+// Changed by whoever saved it and by those who steer all jobs of its project, as jobs are.
+const mayChange = (p: Kept) =>
+  may('jobs.run', p.project) && mayActOn({ user: p.set_by, project: p.project });
 const pathOf = (name: string, project: string) =>
   `/v1/presets/${encodeURIComponent(name)}?project=${encodeURIComponent(project)}`;
 
@@ -110,7 +113,9 @@ export function Presets({ fields, spec, wrong, project }: Props) {
                 {list!
                   .filter((p) => p.project === of)
                   .map((p) => (
-                    <option value={`project:${of}:${p.name}`}>{p.name}</option>
+                    <option value={`project:${of}:${p.name}`}>
+                      {p.name} (by {p.set_by})
+                    </option>
                   ))}
               </optgroup>
             ))}
@@ -124,7 +129,7 @@ export function Presets({ fields, spec, wrong, project }: Props) {
           </select>
         </label>
       )}
-      {ofProject && <small class="dim">kept by {ofProject.set_by}</small>}
+      {ofProject && <small class="dim">saved by {ofProject.set_by}</small>}
       {shares && (
         <button
           type="button"
@@ -155,8 +160,7 @@ export function Presets({ fields, spec, wrong, project }: Props) {
       >
         Keep as a preset
       </button>
-      {((ofBrowser && own.value[ofBrowser]) ||
-        (ofProject && may('jobs.run', ofProject.project))) && (
+      {((ofBrowser && own.value[ofBrowser]) || (ofProject && mayChange(ofProject))) && (
         <button type="button" class="link" onClick={remove}>
           Remove the preset
         </button>

@@ -15,8 +15,21 @@ const whole = { from: '', to: '' };
 const refreshMs = 15_000;
 const points = 300;
 
+// What a chart shows of a figure: however much the job prints, the page keeps so many points.
+interface Drawn {
+  name: string;
+  from: number; // ms
+  to: number;
+  values: (number | null)[];
+}
+function drawn({ name, at, values }: Figure): Drawn {
+  const from = at[0];
+  const to = at[at.length - 1];
+  return { name, from, to, values: bridge(resample(at, values, from, to, points)) };
+}
+
 export function JobTools({ id, running }: { id: string; running: boolean }) {
-  const figures = useSignal<Figure[]>([]);
+  const figures = useSignal<Drawn[]>([]);
   useEffect(() => {
     let gone = false;
     const load = () => {
@@ -29,7 +42,7 @@ export function JobTools({ id, running }: { id: string; running: boolean }) {
       );
       void loadPrinted(id).then(
         (lines) => {
-          if (!gone) figures.value = collect(lines);
+          if (!gone) figures.value = collect(lines).map(drawn);
         },
         () => {},
       );
@@ -58,26 +71,16 @@ export function JobTools({ id, running }: { id: string; running: boolean }) {
             </small>
           </h2>
           <div class="charts">
-            {figures.value.map((f) => {
-              const from = f.at[0];
-              const to = f.at[f.at.length - 1];
-              return (
-                <Chart
-                  free
-                  title={f.name}
-                  fromMs={from}
-                  stepS={Math.max(1, to - from) / (points - 1) / 1000}
-                  format={(v) => String(Number(v.toPrecision(4)))}
-                  lines={[
-                    {
-                      label: 'now',
-                      values: bridge(resample(f.at, f.values, from, to, points)),
-                      colour: 2,
-                    },
-                  ]}
-                />
-              );
-            })}
+            {figures.value.map((f) => (
+              <Chart
+                free
+                title={f.name}
+                fromMs={f.from}
+                stepS={Math.max(1, f.to - f.from) / (points - 1) / 1000}
+                format={(v) => String(Number(v.toPrecision(4)))}
+                lines={[{ label: 'now', values: f.values, colour: 2 }]}
+              />
+            ))}
           </div>
         </section>
       )}

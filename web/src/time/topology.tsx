@@ -17,7 +17,8 @@ export function Topology({ node }: { node: NodeInfo }) {
   const sockets = [...new Set(node.gpus.map((g) => g.numa))].sort((a, b) => a - b);
   const domains = [...new Set(node.gpus.map((g) => g.nvlink_domain).filter((d) => d >= 0))];
   const step = 84; // per GPU, whatever the node
-  const w = Math.max(1, node.gpus.length) * step + 40;
+  // The last GPU's figure stands to the right of its link and needs more than half a step.
+  const w = Math.max(1, node.gpus.length) * step + 64;
   const h = 144 + Math.max(1, domains.length) * 18;
   const order = [...node.gpus].sort((a, b) => a.numa - b.numa || a.index - b.index);
   const x = (i: number) => 10 + step * (i + 0.5);
