@@ -6,7 +6,7 @@ _billow() {
   prev=${COMP_WORDS[COMP_CWORD-1]}
   cmd=${COMP_WORDS[1]}
   COMPREPLY=()
-  if [ "$COMP_CWORD" -eq 1 ]; then COMPREPLY=($(compgen -W "run submit shell attach ps logs describe explain wait suspend resume stop cancel label port-forward ssh ssh-config ssh-proxy agent ranks rsh stage box uplink nvidia-smi schedule status nodes drain undrain cordon uncordon events pool machine cloud check top watch auth user node login logout context dashboard project token approvals role secret-backend secret authority audit quota config reserve cost waste invoice anomalies bill month budget price idle keepalive webhook notify commitment advise prices plan deploy traffic promote calls model domain endpoint-limits endpoints scale rollback delete endpoint-key gateway profile compare loadtest simulate cp volume join install env restart rerun mcp up down doctor store upgrade uninstall docs map notebook sdk completion version help" -- "$cur")); return; fi
+  if [ "$COMP_CWORD" -eq 1 ]; then COMPREPLY=($(compgen -W "run submit shell attach ps logs describe explain wait suspend resume stop cancel label port-forward ssh ssh-config ssh-proxy agent ranks rsh stage box uplink nvidia-smi schedule status nodes drain undrain cordon uncordon events pool machine cloud check top watch auth user node login logout context dashboard project token approvals role secret-backend secret authority audit quota config reserve cost waste invoice anomalies bill month budget price idle keepalive webhook notify commitment advise prices plan deploy traffic promote calls model domain endpoint-limits endpoints gateways scale rollback delete endpoint-key gateway profile compare loadtest simulate cp volume join install env restart rerun mcp up down doctor store upgrade uninstall docs map notebook sdk completion version help" -- "$cur")); return; fi
   case $cmd in
     approvals) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "list approve deny" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     audit) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "verify export" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
@@ -1670,6 +1670,13 @@ _billow() {
       if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--body --headers --json --head --data --help -h" -- "$cur")); return; fi
       return ;;
     "endpoints")
+      case $prev in
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "gateways")
       case $prev in
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;

@@ -302,6 +302,7 @@ const Route machine_routes[] = {
     {{Method::post, "/v1/nodes/{name}/gpus/{index}/undrain", Need::full, nodes_drain},
      history::undrain_gpu},
     {{Method::get, "/v1/gateway", Need::gateway, head_control}, endpoints::gateway},
+    {{Method::get, "/v1/gateways", Need::look, {}}, endpoints::gateways},
     {{Method::get, "/v1/agent", Need::node, {}}, agent},
     {{Method::post, "/v1/join", Need::join, {}}, fleet::join},
     {{Method::post, "/v1/certificate", Need::machine, {}}, certificates::issue},
@@ -541,8 +542,7 @@ net::Caller Api::identify(const net::Request& head) const {
   if (!who)
     return {};
   net::ShareLimits share = net::ServerLimits::limits_of_callers();
-  // Nodes that share one credential are told apart by where they are. There may be thousands behind
-  // one address.
+  // Nodes with one credential are told apart by where they are; thousands may have one address.
   if (who->scope == TokenScope::node || who->scope == TokenScope::join ||
       who->scope == TokenScope::gateway) {
     share.connections_max = share.requests_max = limits::http_connections_max;

@@ -290,6 +290,7 @@ void cancel_call(CallPtr call);
 void add_key(CallPtr call);
 void remove_key(CallPtr call);
 void gateway(CallPtr call);
+void gateways(CallPtr call);
 // Whether the caller may change the endpoint. One that it may not see answers like one that does
 // not exist.
 Status may_change(const CallPtr& call, const std::string& name);

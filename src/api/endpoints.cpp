@@ -12,6 +12,7 @@
 #include "core/model/endpoint_program.h"
 #include "core/wire/codec.h"
 #include "view/endpoint_document.h"
+#include "view/gateway_document.h"
 
 namespace billow::api::endpoints {
 namespace {
@@ -206,6 +207,7 @@ void get(CallPtr call) {
       variables.push(name);
     document.set("variables", std::move(variables));
   }
+  document.set("gateways", view::gateway_shares(call->host.gateway_list(), e->name));
   call->reply_durable(200, document);
 }
 
@@ -401,6 +403,13 @@ void cancel_call(CallPtr call) {
   });
 }
 
+void gateways(CallPtr call) {
+  Json list = Json::array();
+  for (const auto& row : call->host.gateway_list())
+    list.push(view::gateway_document(row));
+  call->reply(200, Json::object({{"gateways", std::move(list)}}));
+}
+
 namespace {
 
 // Answers when the gateways know it: a new key works at once, and a removed one no longer.
@@ -454,6 +463,9 @@ void remove_key(CallPtr call) {
 }
 
 void gateway(CallPtr call) {
+  // The token that a head makes for its machine's gateway has this name.
+  const control::Principal& who = call->principal;
+  const bool own = who.scope == TokenScope::gateway && who.token_name.starts_with("local-gateway");
   std::string region;
   for (const auto& [key, value] : call->request().query)
     if (key == "region")
@@ -479,7 +491,10 @@ void gateway(CallPtr call) {
           open->close(net::WebSocket::close_policy, "the token of this gateway is no longer valid");
         call->host.loop().post([watch] { watch->timer.cancel(); });
       });
-  call->host.adopt_gateway(std::move(*socket), std::move(region));
+  call->host.adopt_gateway(std::move(*socket),
+                           {.region = std::move(region),
+                            .name = who.scope == TokenScope::gateway ? who.token_name : who.name,
+                            .own = own});
 }
 
 }  // namespace billow::api::endpoints

@@ -161,7 +161,8 @@ class Host {
   virtual std::string target_code(std::uint64_t) const { return {}; }
   virtual void send_target_code(std::uint64_t, std::function<void(Status)> done) { done({}); }
   virtual void test_target(std::uint64_t, std::function<void(Status)> done) { done({}); }
-  virtual void adopt_gateway(std::shared_ptr<net::WebSocket> socket, std::string region) = 0;
+  virtual void adopt_gateway(std::shared_ptr<net::WebSocket> socket, gateway::Dialled who) = 0;
+  virtual std::vector<gateway::GatewayRow> gateway_list() const = 0;
   // Null: no gateway has reported any.
   virtual const gateway::EndpointFigures* endpoint_figures(const std::string& name) const = 0;
   virtual std::vector<std::string> gateway_addresses() const = 0;

@@ -2,6 +2,9 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cctype>
+
 #include "base/text.h"
 #include "client/docs_text.h"
 #include "client/frame/commands.h"
@@ -33,6 +36,73 @@ std::string list_of_pages() {
          "A head serves the same pages at /docs.\n";
 }
 
+// A heading, or a part of a page below one, that is about a word.
+struct Passage {
+  std::string page, heading;
+  std::size_t lines = 0;  // with the word
+  bool named = false;     // the heading itself has it
+};
+
+// As a whole word, or its plural.
+bool has_word(std::string_view line, std::string_view word) {
+  const auto inside = [&](std::size_t i) {
+    return i < line.size() && std::isalnum(static_cast<unsigned char>(line[i]));
+  };
+  for (auto at = line.find(word); at != line.npos; at = line.find(word, at + 1)) {
+    std::size_t end = at + word.size();
+    end += end < line.size() && line[end] == 's' ? 1 : 0;
+    if ((at == 0 || !inside(at - 1)) && !inside(end))
+      return true;
+  }
+  return false;
+}
+
+// The parts of all pages with this word, the best first: those whose heading has it, then those
+// that have it in the most lines. A plural is found by its singular.
+std::vector<Passage> passages_about(const std::string& topic) {
+  std::string word = lower(trim(topic));
+  if (word.size() > 3 && word.ends_with('s') && !word.ends_with("ss"))
+    word.pop_back();
+  std::vector<Passage> found;
+  for (const docs::Page& page : docs::pages()) {
+    if (page.topic == "changelog")
+      continue;
+    Passage here{.page = page.topic, .heading = page.title};
+    bool code = false;
+    const auto keep = [&] {
+      if (here.lines > 0)
+        found.push_back(here);
+    };
+    for (const std::string& line : split(page.text, '\n')) {
+      if (line.starts_with("```"))
+        code = !code;
+      const bool hit = has_word(lower(line), word);
+      if (!code && (line.starts_with("## ") || line.starts_with("### "))) {
+        keep();
+        here = {.page = page.topic, .heading = line.substr(line.find(' ') + 1), .named = hit};
+      }
+      here.lines += hit ? 1 : 0;
+    }
+    keep();
+  }
+  std::ranges::stable_sort(found, [](const Passage& a, const Passage& b) {
+    return std::pair(a.named, a.lines) > std::pair(b.named, b.lines);
+  });
+  return found;
+}
+
+int show_passages(const std::string& topic, const std::vector<Passage>& found) {
+  constexpr std::size_t shown_max = 10;
+  say(fmt::format("no page is named \"{}\"; these parts of pages are about it:", topic));
+  for (std::size_t i = 0; i < std::min(found.size(), shown_max); ++i)
+    print(fmt::format("  billow docs {:<20} {}\n", found[i].page,
+                      trim(docs_text(found[i].heading, {}))));
+  if (found.size() > shown_max)
+    say(fmt::format("{} more have it; `billow docs --search \"{}\"` lists the lines",
+                    found.size() - shown_max, topic));
+  return 0;
+}
+
 // By its name, the beginning of its name, or a word of its title.
 Result<const docs::Page*> page_of(const std::string& topic) {
   const std::string wanted =
@@ -54,7 +124,7 @@ Result<const docs::Page*> page_of(const std::string& topic) {
     names.push_back(page->topic);
   const std::string close = found.empty() ? nearest(wanted, known) : "";
   return fail(
-      Code::not_found,
+      found.empty() ? Code::not_found : Code::conflict,
       fmt::format("{} \"{}\"", found.empty() ? "there is no page" : "several pages match", topic),
       !close.empty()  ? fmt::format("did you mean {}?", close)
       : found.empty() ? "see `billow docs` for the list, or search: billow docs --search WORDS"
@@ -99,8 +169,13 @@ int cmd_docs(const Parsed& parsed) {
     return 0;
   }
   const auto page = page_of(join(parsed.operands, "-"));
-  if (!page)
-    return report_usage(page.error());
+  if (!page) {
+    const std::string words = join(parsed.operands, " ");
+    const auto found =
+        page.error().code == Code::not_found ? passages_about(words) : std::vector<Passage>();
+    return found.empty() || parsed.has("markdown") ? report_usage(page.error())
+                                                   : show_passages(words, found);
+  }
   if (parsed.has("markdown"))
     print((*page)->text);
   else
@@ -117,7 +192,8 @@ void add_docs_commands(CommandTable& table) {
                    .run = cmd_docs,
                    .usage = "[TOPIC]",
                    .details = "Pages are inside the program, so they fit its version and need no "
-                              "network. On a terminal they are shown with $PAGER (default: less).",
+                              "network. On a terminal they are shown with $PAGER (default: less). "
+                              "A word that names no page lists the pages and headings about it.",
                    .options = {docs_options},
                    .operands = Operands::some,
                    .group = "other",

@@ -95,7 +95,7 @@ BodyParty Gateway::party_of(Front& front) const {
           key && (!key->expires_at || key->expires_at > now))
         return {"key " + hash, true};
   const std::string network = net::network_of_peer(front.peer());
-  if (equal_constant_time(front.head().headers.get(peer_header), peer_key_) && !peer_key_.empty())
+  if (equal_constant_time(front.head().headers.get(peer_header), peer_key_for(front)))
     return {"gateway " + network, true};
   if (const auto user = front.local_user())
     return {fmt::format("user {}", *user), true};

@@ -8,9 +8,21 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "core/model/call_limits.h"
+#include "gateway/pure/kept_fields.h"
 
 namespace billow::gateway {
 namespace {
+
+constexpr const char* no_such_call = "there is no such call, or its answer has been dropped";
+constexpr std::size_t id_random_bytes = 18;
+
+// As random_token() makes them.
+bool may_be_id(std::string_view id) {
+  return id.size() == id_random_bytes * 4 / 3 && std::ranges::all_of(id, [](char c) {
+           return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                  c == '-' || c == '_';
+         });
+}
 
 constexpr Duration again_max = seconds(30);
 constexpr std::uint32_t webhook_tries_max = 6;
@@ -58,43 +70,6 @@ bool try_again(const Result<net::Response>& answer) {
   const bool ours = answer->headers.get("X-Billow-Problem") == "1";
   return ours && (answer->status == 429 || answer->status == 502 || answer->status == 503 ||
                   answer->status == 504);
-}
-
-// A field may contain any byte above 0x7f; stored text is UTF-8. No header name contains a
-// semicolon.
-constexpr std::string_view as_base64 = ";base64";
-
-void keep_field(std::map<std::string, std::string>& fields,
-                const std::string& name,
-                const std::string& value) {
-  std::string key = name;
-  std::string text = value;
-  if (!valid_utf8(value)) {
-    key += as_base64;
-    text = base64(value);
-  }
-  if (!fields.contains(key)) {
-    fields[key] = std::move(text);
-  } else if (net::equal_nocase(name, "Set-Cookie") || key != name) {
-    // Cookies have commas of their own, so each stays a field: "Set-Cookie;2".
-    std::size_t number = 2;
-    while (fields.contains(fmt::format("{};{}", key, number)))
-      ++number;
-    fields[fmt::format("{};{}", key, number)] = std::move(text);
-  } else {
-    fields[key] += ", " + text;
-  }
-}
-
-template <class Fn>
-void kept_field(std::string_view name, std::string_view value, Fn fn) {
-  if (const auto last = name.rfind(';'); last != name.npos && name.substr(last) != as_base64)
-    name = name.substr(0, last);  // its number, where there are several
-  if (!name.ends_with(as_base64))
-    return fn(std::string(name), std::string(value));
-  std::string bytes;
-  if (base64_decode(value, bytes))
-    fn(std::string(name.substr(0, name.size() - as_base64.size())), std::move(bytes));
 }
 
 // The caller for the purpose of an Idempotency-Key: the endpoint key that was used. Without one,
@@ -213,7 +188,7 @@ void Calls::accept_body(const std::shared_ptr<Front>& front,
                         std::shared_ptr<void> place) {
   const auto& headers = front->head().headers;
   AsyncCall call;
-  call.id = random_token(18);
+  call.id = random_token(id_random_bytes);
   call.endpoint = endpoint;
   call.method = front->head().method;
   call.target = front->head().target.substr(front->ticket.prefix_bytes);
@@ -273,9 +248,11 @@ void Calls::page(const std::shared_ptr<Front>& front, std::string_view id_view) 
                             front->request_id()));
   if (!gateway_.head_is_here())
     return gateway_.refuse(front, away(front->request_id()));
-  const Asker asker(front);
-  if (method == "DELETE")
-    return gateway_.on_first([this, asker, id] { cancel(asker, id); });
+  // Strangers can ask: nothing that cannot be an id goes to the head, and a bounded number at once.
+  if (!may_be_id(id))
+    return gateway_.refuse(front, net::problem(404, no_such_call, "", front->request_id()));
+  Asker asker(front);
+  asker.cancels = method == "DELETE";
   if (asked_ < limits::async_asked_at_once_max)
     return ask(asker, id);
   if (asking_.size() >= limits::async_asking_max)
@@ -312,9 +289,14 @@ void Calls::cancel(const Asker& asker, const std::string& id) {
 void Calls::ask(const Asker& asker, const std::string& id) {
   ++asked_;
   const auto number = gateway_.next_number();
-  gateway_.ask_head(AskCall{number, id}, number, [this, asker](Result<Reply> reply) {
+  gateway_.ask_head(AskCall{number, id}, number, [this, asker, id](Result<Reply> reply) {
     --asked_;
-    answer_page(asker, std::move(reply));
+    const bool known =
+        reply && reply->error.empty() && asker.may_see(reply->document["endpoint"].str_or(""));
+    if (known && asker.cancels)
+      cancel(asker, id);
+    else
+      answer_page(asker, std::move(reply));
     // Posted, because the connection may be completing a request right now.
     if (!asking_.empty())
       gateway_.loop().post([this, alive = std::weak_ptr(accepting_)] {
@@ -333,6 +315,8 @@ void Calls::ask(const Asker& asker, const std::string& id) {
 void Calls::answer_page(const Asker& asker, Result<Reply> reply) {
   if (!reply)
     return refuse(asker, away(asker.request_id));
+  if (reply->error.empty() && !asker.may_see(reply->document["endpoint"].str_or("")))
+    reply->error = no_such_call;
   if (!reply->error.empty())
     return refuse(asker, problem_of({Code::not_found, reply->error,
                                      "answers are kept for an hour, or until newer ones need the "

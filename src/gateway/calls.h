@@ -17,6 +17,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 
 #include "gateway/gateway.h"
 
@@ -56,10 +57,19 @@ class Calls {
   // A client that waits for an answer of the head.
   struct Asker {
     explicit Asker(const std::shared_ptr<Front>& of)
-        : front(of), id(of->ticket.id), request_id(of->request_id()) {}
+        : front(of), id(of->ticket.id), request_id(of->request_id()) {
+      if (of->ticket.by_host)
+        endpoint = of->ticket.host_endpoint;
+    }
+    // At the host name of an endpoint, only calls of that endpoint exist.
+    bool may_see(std::string_view of_endpoint) const {
+      return !endpoint || (!endpoint->empty() && *endpoint == of_endpoint);
+    }
     std::shared_ptr<Front> front;  // to be touched on its loop only
     RequestId id;
     std::string request_id;
+    std::optional<std::string> endpoint;
+    bool cancels = false;
   };
   struct Full {
     SteadyTime until;

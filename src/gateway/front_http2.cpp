@@ -106,6 +106,12 @@ FarEnd& StreamFront::far_end() const {
   return connection_ ? connection_->far_end() : Front::far_end();
 }
 
+// Its clients share the connection, and must not close it for each other.
+void StreamFront::from_gateway() {
+  if (connection_)
+    connection_->session().trust_peer();
+}
+
 bool StreamFront::congested() {
   return connection_ && connection_->session().congested(id_);
 }

@@ -46,7 +46,8 @@ Gateway::Gateway(net::Loop& loop, Options options)
       tracer_(random_u64(), options_.trace_sample),
       id_prefix_(random_token(6)),
       secret_(random_token(24)),
-      peer_key_(random_token(24)) {}
+      peer_key_(random_token(24)),
+      started_at_(system_clock().wall()) {}
 
 Result<std::unique_ptr<Gateway>> Gateway::create(net::Loop& loop, Options options) {
   auto out = std::unique_ptr<Gateway>(new Gateway(loop, std::move(options)));
@@ -121,6 +122,8 @@ void Gateway::take_table(Table table) {
   const auto now = loop_.steady();
   head_was_here_ = head_is_here();
   knows_endpoints_ = true;
+  if (head_was_here_)
+    renew_peer_key(table.peer_epoch);
   peers_->take(table.peers);
   routes_.take(table.door.models);
   hosts_.take(table.door.domains);
@@ -137,7 +140,9 @@ void Gateway::take_table(Table table) {
       endpoint->set_wall_clock([] { return system_clock().wall(); });
     }
     if (const auto before = saved_.find(endpoint->name()); before != saved_.end()) {
-      endpoint->totals = before->second;
+      endpoint->answers = std::exchange(before->second.first_byte, {});
+      endpoint->native_answers = std::exchange(before->second.first_byte_native, {});
+      endpoint->totals = std::move(before->second);
       saved_.erase(before);
     }
     endpoint->update(std::move(row), now);
@@ -169,8 +174,9 @@ void Gateway::take_table(Table table) {
   keep_table(table);
 }
 
+// Not after a hand-over: the file is the successor's then.
 void Gateway::keep_table(const Table& table) {
-  if (options_.data_dir.empty())
+  if (options_.data_dir.empty() || handed_over_)
     return;
   Table kept;
   kept.peers = table.peers;
@@ -180,9 +186,7 @@ void Gateway::keep_table(const Table& table) {
   std::string text = wire::to_json_text(kept);
   if (text == kept_table_)
     return;
-  if (const auto written = write_file_atomic(options_.data_dir + "/table.json", text, 0600);
-      !written)
-    log_warn("{}", written.error().message);
+  disk_.replace(options_.data_dir + "/table.json", text);
   kept_table_ = std::move(text);
 }
 
@@ -329,12 +333,13 @@ bool Gateway::reserve_body(Front& front, std::size_t bytes, bool can_do_without)
 // Memory is reserved for what has arrived, not for what is announced: strangers can announce bodies
 // where an endpoint is open, and send them slowly.
 bool Gateway::grown(const std::shared_ptr<Front>& front, std::size_t bytes) {
-  constexpr std::size_t step = 64 << 10;
+  // Small steps first: thousands of short requests at once are usual.
+  const std::size_t step = bytes <= limits::gateway_held_body_bytes_max ? 4 << 10 : 64 << 10;
   const Decision decision(*this);
   const std::size_t held = front->ticket.body_held;
   // Those of asynchronous calls have a place of their own.
-  if (!front->ticket.shares_memory || bytes <= limits::gateway_held_body_bytes_max ||
-      bytes <= held || reserve_body(*front, (bytes - held + step - 1) / step * step, false))
+  if (!front->ticket.shares_memory || bytes <= held ||
+      reserve_body(*front, (bytes - held + step - 1) / step * step, false))
     return true;
   auto busy = api_error(503, "overloaded",
                         "too many large requests of this client are on their way; try again");

@@ -72,6 +72,7 @@ class Gateway final : public ProxyHost {
     std::string certs_dir;                              // certificates for host names; empty: none
     bool insecure_http = false;  // plain HTTP is served to other machines too
     AcmeOptions acme;
+    std::string version;  // of the program, for the head's list
   };
   static Result<std::unique_ptr<Gateway>> create(net::Loop& loop, Options options);
   ~Gateway() override;
@@ -182,6 +183,10 @@ class Gateway final : public ProxyHost {
   void own_page(const std::shared_ptr<Front>& front);
   // ---- the front door (door/)
   bool refuse_plain(const std::shared_ptr<Front>& front);
+  void renew_peer_key(std::uint64_t epoch);
+  // The key that a request of another gateway must have.
+  const std::string& peer_key_for(const Front& front) const;
+  bool refuse_ignorant(const std::shared_ptr<Front>& front, bool by_model);
   bool is_own_call(const Front& front) const;
   void arrived_at(const std::shared_ptr<Front>& front,
                   const std::shared_ptr<LiveEndpoint>& endpoint,
@@ -296,15 +301,21 @@ class Gateway final : public ProxyHost {
   BodyMemory bodies_;  // for those that are read as a whole, or copied
   std::uint64_t last_number_ = 0;
   std::string id_prefix_, secret_, peer_key_, peer_pin_, sticky_secret_;
-  std::string told_;        // the last report to the head: how many replicas of each endpoint are
-                            // ready, asleep and starting
-  std::string kept_table_;  // as written last
+  std::string old_peer_key_;  // valid until the others have heard of the new one
+  SteadyTime old_peer_key_until_;
+  std::uint64_t peer_epoch_ = 0;
+  std::string told_;  // the last report to the head: how many replicas of each endpoint are
+                      // ready, asleep and starting
+  std::string kept_table_, kept_figures_, kept_leaving_;  // as written last
+  SteadyTime leaving_kept_at_;
   bool knows_endpoints_ = false;                  // from the head, or from the table that was kept
   std::map<std::string, EndpointFigures> saved_;  // counters from before this process
   SteadyTime saved_at_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   bool closing_ = false;
-  bool handed_over_ = false;  // the files in the data directory are the successor's
+  bool handed_over_ = false;              // the files in the data directory are the successor's
+  std::uint64_t predecessor_serves_ = 0;  // requests
+  WallTime started_at_;
   std::function<void()> on_leave_;
   net::Timer tick_timer_, certificates_timer_;
 };
@@ -364,6 +375,7 @@ struct GatewayOptions {
   bool listen_any_port_if_taken = false;
   bool take_over = false;  // of the gateway that runs in the data directory, if one does
   std::size_t threads = 1;
+  std::string version;  // of the program
 };
 // Runs until a signal.
 Status run_gateway(GatewayOptions options);

@@ -1,4 +1,6 @@
 // The gateway's figures: reported to the head, saved on disk and shown on its own pages.
+#include <unistd.h>
+
 #include <fmt/format.h>
 
 #include "base/append_format.h"
@@ -8,6 +10,14 @@
 #include "gateway/gateway.h"
 
 namespace billow::gateway {
+namespace {
+
+std::string machine_name() {
+  char name[256] = {};
+  return ::gethostname(name, sizeof name - 1) == 0 ? name : "";
+}
+
+}  // namespace
 
 // Counters outlive the process, so that costs can be compared with the requests they paid for.
 void Gateway::save_figures() {
@@ -17,8 +27,13 @@ void Gateway::save_figures() {
   for (const auto& [name, endpoint] : endpoints_) {
     all.endpoints.push_back(endpoint->totals);
     all.endpoints.back().name = name;
+    all.endpoints.back().first_byte = endpoint->answers;
+    all.endpoints.back().first_byte_native = endpoint->native_answers;
   }
-  disk_.replace(options_.data_dir + "/figures.json", wire::to_json_text(all));
+  if (std::string text = wire::to_json_text(all); text != kept_figures_) {
+    disk_.replace(options_.data_dir + "/figures.json", text);
+    kept_figures_ = std::move(text);
+  }
 }
 
 Figures Gateway::figures() const {
@@ -40,6 +55,15 @@ Figures Gateway::figures() const {
   out.keys = keys_.report();
   out.gateway = keys_.gateway();
   out.domains = hosts_.own();
+  out.version = options_.version;
+  out.host = machine_name();
+  out.started_at = started_at_;
+  out.loops = static_cast<std::uint32_t>(lanes_.size() + 1);
+  out.connections = proxy_->open_connections();
+  for (const auto& lane : lanes_)
+    out.connections += lane->proxy->open_connections();
+  out.leaving = proxy_->stopping();
+  out.handed_over = predecessor_serves_;
   out.peer_address = options_.advertise;
   if (out.peer_address.empty() && !proxy_->bound_addresses().empty())
     out.peer_address = proxy_->bound_addresses().front();
@@ -79,6 +103,9 @@ void Gateway::own_page(const std::shared_ptr<Front>& front) {
     return respond(front, net::Response::json(200, calls_->webhook_key().dump()));
   if (path == "/metrics" && front->local_user())
     return respond(front, {200, {{"Content-Type", "text/plain; version=0.0.4"}}, metrics()});
+  // The host may be the domain of an endpoint.
+  if (refuse_ignorant(front, false))
+    return;
   refuse(front, net::problem(404, "endpoints are at /f/NAME/…", "see `billow endpoints`",
                              front->request_id()));
 }

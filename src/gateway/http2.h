@@ -28,6 +28,7 @@ class StreamFront final : public Front {
   void cut();  // the stream is gone
   void relieved();
   bool tls() const override;
+  void from_gateway() override;
   bool congested() override;
 
  protected:

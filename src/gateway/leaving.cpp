@@ -1,8 +1,9 @@
 // What a gateway that was handed over tells its successor until its last request has ended: which
 // replicas are still busy with its requests, and what keys have used since. So the successor
 // suspends no replica in the middle of a stream, exceeds no --concurrency, and keeps the limits of
-// keys. It is a file in the data directory, written every second; one that is no longer written
-// belongs to a gateway that died, and counts as the end.
+// keys. It is a file in the data directory, written when something has changed, and every few
+// seconds in any case; one that is no longer written belongs to a gateway that died, and counts as
+// the end.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -16,6 +17,7 @@ namespace {
 
 constexpr Duration idle_patience = seconds(5);
 constexpr std::int64_t stale_after_s = 10;
+constexpr Duration alive_every = seconds(4);  // it is written although nothing has changed
 
 struct BusyReplica {
   std::string endpoint;
@@ -60,7 +62,13 @@ void Gateway::tell_successor(bool over) {
     for (const auto& [key, r] : endpoint->router.replicas())
       if (r.in_flight > 0 && !over)
         leaving.busy.push_back({name, key, r.in_flight});
-  (void)write_file_atomic(options_.data_dir + "/leaving.json", wire::to_json_text(leaving), 0600);
+  std::string text = wire::to_json_text(leaving);
+  const SteadyTime now = loop_.steady();
+  if (text == kept_leaving_ && now - leaving_kept_at_ < alive_every)
+    return;
+  disk_.replace(options_.data_dir + "/leaving.json", text);
+  kept_leaving_ = std::move(text);
+  leaving_kept_at_ = now;
 }
 
 void Gateway::hear_predecessor() {
@@ -80,6 +88,9 @@ void Gateway::hear_predecessor() {
   if (!leaving)
     leaving = Leaving{};
   keys_.hear_predecessor(leaving->keys);
+  predecessor_serves_ = 0;
+  for (const BusyReplica& each : leaving->busy)
+    predecessor_serves_ += leaving->over ? 0 : each.requests;
   for (const auto& [name, endpoint] : endpoints_) {
     std::map<ReplicaKey, std::uint32_t> busy;
     for (const BusyReplica& each : leaving->busy)

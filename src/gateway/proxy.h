@@ -102,6 +102,7 @@ struct Ticket {
   // Endpoints that may serve it if this one cannot (a model's others and fallbacks).
   std::vector<std::string> others;
   bool by_host = false;            // a host name has chosen the endpoint
+  std::string host_endpoint;       // of the host name, for the gateway's own pages there
   bool own_name = false;           // the host name is one that the gateway's owner has given it
   std::string named;               // for another gateway: the endpoint, if the path does not say
   std::size_t body_bytes_max = 0;  // 0: no limit
@@ -193,6 +194,7 @@ class Front : public net::StreamOwner, public std::enable_shared_from_this<Front
   // on, so that nobody can tell.
   std::optional<unsigned> local_user() const;
   virtual bool tls() const { return stream_ && stream_->tls(); }
+  virtual void from_gateway() {}                  // another gateway sends it, for its clients
   bool https() const { return tls() || https_; }  // as the client sees it
   bool on_this_machine() const;                   // the connection does not leave it
   bool active() const { return state_ == State::waiting || state_ == State::serving; }
@@ -398,6 +400,7 @@ class Proxy {
   std::vector<std::string> bound_addresses() const;
   // That have sent something. Each request over HTTP/2 counts besides its connection.
   std::size_t connections() const { return fronts_.size() + http2_.size(); }
+  std::size_t open_connections() const { return held_; }  // from any thread
   // The thread that calls this runs the loop from now on.
   void begin_thread() { thread_ = std::this_thread::get_id(); }
   bool on_own_thread() const { return alone_ || thread_ == std::this_thread::get_id(); }

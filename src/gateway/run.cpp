@@ -250,6 +250,7 @@ Result<std::unique_ptr<Gateway>> open_gateway(net::Loop& loop,
   made.certs_dir = options.certs_dir;
   made.insecure_http = options.insecure_http;
   made.acme = options.acme;
+  made.version = options.version;
   made.proxy.trusted = BILLOW_TRY(Networks::parse(options.trusted_proxies));
   auto opened = Gateway::create(loop, made);
   if (opened || opened.error().code != Code::conflict || !options.listen_any_port_if_taken)

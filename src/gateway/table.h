@@ -4,6 +4,7 @@
 // disk to serve from while the head is away.
 #pragma once
 
+#include <map>
 #include <string>
 #include <variant>
 #include <vector>
@@ -163,12 +164,15 @@ struct Table {
   std::vector<WaitingCall> waiting;  // to be executed by this gateway: the oldest of each endpoint
   std::vector<PeerRow> peers;
   FrontDoorImage door;
+  // Another number: a gateway has gone or was expelled, and must not be taken for a peer any more.
+  std::uint64_t peer_epoch = 0;
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("endpoints", s.endpoints);
     v("waiting", s.waiting);
     v("peers", s.peers);
     v("door", s.door);
+    v("peer_epoch", s.peer_epoch);
   }
 };
 // The answer to a numbered message: it is durable, or an error.
@@ -390,6 +394,12 @@ struct Figures {
   std::vector<KeyUse> keys;            // of today and the day before
   std::string gateway;                 // the number under which it counts them
   std::vector<std::string> domains;    // its own: --domain
+  std::string version, host;           // of the program, and the machine's name
+  WallTime started_at;
+  std::uint32_t loops = 0;
+  std::uint64_t connections = 0;  // of clients
+  bool leaving = false;           // it ends when its last request has ended
+  std::uint64_t handed_over = 0;  // requests that its predecessor still serves
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("addresses", s.addresses);
@@ -399,8 +409,35 @@ struct Figures {
     v("keys", s.keys);
     v("gateway", s.gateway);
     v("domains", s.domains);
+    v("version", s.version);
+    v("host", s.host);
+    v("started_at_ns", s.started_at);
+    v("loops", s.loops);
+    v("connections", s.connections);
+    v("leaving", s.leaving);
+    v("handed_over", s.handed_over);
   }
 };
+
+// Who has connected, by its request to the head.
+struct Dialled {
+  std::string region;
+  std::string name;  // of its token
+  bool own = false;  // the head has started it
+};
+// A gateway as the head lists it: what it has reported, and since when.
+struct GatewayRow : Dialled {
+  std::string id;  // the number under which it counts
+  std::string version, host;
+  std::vector<std::string> addresses;
+  bool connected = true, steers = false, leaving = false;
+  WallTime started_at, connected_at, seen_at;
+  std::uint32_t loops = 0;
+  std::uint64_t connections = 0, in_flight = 0, requests = 0, handed_over = 0;
+  double requests_per_s = 0;
+  std::map<std::string, EndpointFigures> figures;  // of its endpoints
+};
+
 // A gateway reports that a revision is healthy and takes over, or has failed, with the event that
 // it becomes.
 using FromGateway = std::variant<StartReplica,

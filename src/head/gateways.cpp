@@ -39,8 +39,19 @@ Gateways::Gateways(net::Loop& loop, Options options) : loop_(loop), options_(std
   for (const auto& [id, call] : options_.engine().state().calls)
     if (call.state == CallState::waiting)
       calls_[call.endpoint].emplace(call.made_at.ns, id);
+  for (const auto& [name, endpoint] : options_.engine().state().endpoints) {
+    counts_.restore(endpoint);
+    if (counts_.any(name))
+      add_up(name);
+  }
   events_ = options_.engine().watch_events([this](const Event& event) {
     follow_calls(event);
+    if (const auto* deleted = get_if<EndpointDeleted>(&event.body)) {
+      counts_.forget(deleted->endpoint);
+      figures_.erase(deleted->endpoint);
+      for (const auto& link : links_)
+        link->figures.erase(deleted->endpoint);
+    }
     changed();
   });
   // Where a node is reached is no event. A table that is as the last one is not sent.
@@ -57,10 +68,13 @@ Gateways::~Gateways() {
     link->socket->abort();
 }
 
-void Gateways::adopt(std::shared_ptr<net::WebSocket> socket, std::string region) {
+void Gateways::adopt(std::shared_ptr<net::WebSocket> socket, gateway::Dialled who) {
   auto link = std::make_shared<Link>();
   link->socket = std::move(socket);
-  link->region = std::move(region);
+  link->region = std::move(who.region);
+  link->name = std::move(who.name);
+  link->own = who.own;
+  link->connected_at = link->seen_at = system_clock().wall();
   if (leaving_)  // it was started shortly before the head began to end
     link->send(gateway::Leave{});
   gone_since_.erase(link->region);
@@ -69,17 +83,8 @@ void Gateways::adopt(std::shared_ptr<net::WebSocket> socket, std::string region)
       [this, alive = alive_, weak = std::weak_ptr(link)](const net::WebSocket::Closed&) {
         if (!*alive)
           return;
-        const auto gone = weak.lock();
-        if (!gone)
-          return;
-        gone_since_[gone->region] = loop_.steady();
-        std::erase(links_, gone);
-        std::vector<std::uint64_t> numbers;
-        for (const auto& [number, each] : asked_)
-          numbers.push_back(number);
-        for (const std::uint64_t number : numbers)
-          heard_of(gone.get(), number);
-        changed();
+        if (const auto link = weak.lock())
+          gone(link);
       });
   link->socket->on_message(
       [this, alive = alive_, weak = std::weak_ptr(link)](std::string_view text, bool) {
@@ -88,6 +93,19 @@ void Gateways::adopt(std::shared_ptr<net::WebSocket> socket, std::string region)
       });
   log_info("a gateway connected{}{}", link->region.empty() ? "" : ", region " + link->region,
            is_first(*link) ? "" : "; it passes requests on to the one that was there before");
+  changed();
+}
+
+void Gateways::gone(const std::shared_ptr<Link>& link) {
+  gone_since_[link->region] = loop_.steady();
+  peer_epoch_ = static_cast<std::uint64_t>(system_clock().wall().ns);
+  std::erase(links_, link);
+  std::vector<std::uint64_t> numbers;
+  for (const auto& [number, each] : asked_)
+    numbers.push_back(number);
+  for (const std::uint64_t number : numbers)
+    heard_of(link.get(), number);
+  remember(*link);
   changed();
 }
 
@@ -151,44 +169,10 @@ const Gateways::Link* Gateways::owner(const Endpoint& endpoint, const Job& repli
 
 void Gateways::leave() {
   leaving_ = true;
-  for (const auto& link : links_)
+  for (const auto& link : links_) {
+    record_counts(*link);
     link->send(gateway::Leave{});
-}
-
-std::size_t Gateways::count() const {
-  return links_.size();
-}
-
-std::vector<std::string> Gateways::addresses() const {
-  std::vector<std::string> out;
-  for (const auto& link : links_)
-    out.insert(out.end(), link->addresses.begin(), link->addresses.end());
-  return out;
-}
-
-control::GatewayNames Gateways::names() const {
-  control::GatewayNames out;
-  for (const auto& link : links_) {
-    out.domains.insert(out.domains.end(), link->domains.begin(), link->domains.end());
-    if (!link->peer_address.empty())
-      out.hosts.push_back(link->peer_address);
   }
-  return out;
-}
-
-std::string Gateways::fingerprint() const {
-  for (const auto& link : links_) {
-    if (link->addresses.empty())
-      continue;
-    const auto colon = link->peer_key.find(':');
-    return colon == std::string::npos ? "" : link->peer_key.substr(colon + 1);
-  }
-  return {};
-}
-
-const gateway::EndpointFigures* Gateways::figures(const std::string& endpoint) const {
-  const auto found = figures_.find(endpoint);
-  return found == figures_.end() ? nullptr : &found->second;
 }
 
 // One table for all the events of a turn, and only what is durable leaves.
@@ -310,6 +294,7 @@ std::string Gateways::table(const Link& link) const {
   const control::State& state = options_.engine().state();
   gateway::Table table;
   table.door = control::served_front_door(state);
+  table.peer_epoch = peer_epoch_;
   for (const auto& other : links_)
     if (other.get() != &link && other->socket->open() && !other->peer_address.empty() &&
         is_first(*other))
@@ -449,23 +434,7 @@ void Gateways::heard(const std::shared_ptr<Link>& link, std::string_view text) {
     void operator()(const gateway::AskCall& m) { self.ask_call(link, m); }
     void operator()(const gateway::TakeCall& m) { self.take_call(link, m); }
     void operator()(const gateway::Heard& m) { self.heard_of(link.get(), m.number); }
-    void operator()(const gateway::Figures& m) {
-      const bool moved = link->peer_address != m.peer_address || link->peer_key != m.peer_key;
-      link->addresses = m.addresses;
-      link->domains = m.domains;
-      link->peer_address = m.peer_address;
-      link->peer_key = m.peer_key;
-      link->gateway = m.gateway;
-      if (self.is_successor(*link))
-        return link->socket->close();
-      self.record_keys(*link, m.keys);
-      for (const auto& each : m.endpoints) {
-        link->figures[each.name] = each;
-        self.add_up(each.name);
-      }
-      if (moved)
-        self.changed();
-    }
+    void operator()(const gateway::Figures& m) { self.take_figures(link, m); }
   };
   std::visit(Hear{*this, link}, *message);
 }

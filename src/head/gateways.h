@@ -18,6 +18,7 @@
 #include "gateway/table.h"
 #include "head/agent_links.h"
 #include "head/engine.h"
+#include "head/gateways/counts.h"
 #include "net/http/websocket.h"
 #include "net/loop.h"
 
@@ -37,7 +38,7 @@ class Gateways {
   Gateways(net::Loop& loop, Options options);
   ~Gateways();
 
-  void adopt(std::shared_ptr<net::WebSocket> socket, std::string region);
+  void adopt(std::shared_ptr<net::WebSocket> socket, gateway::Dialled who);
   void leave();  // tells all of them to end
   std::size_t count() const;
   bool connected(const std::string& region) const { return link_of(region) != nullptr; }
@@ -46,6 +47,8 @@ class Gateways {
   // Of the certificate that the gateway at the first of them presents; empty: it has none.
   std::string fingerprint() const;
   const gateway::EndpointFigures* figures(const std::string& endpoint) const;
+  // Connected ones, in the order in which they came; then those that have gone in the last day.
+  std::vector<gateway::GatewayRow> list() const;
   void changed();  // what the table says may have: it is sent if it did
   // Calls back when every connected gateway works by the table of now; after a while in any case.
   void when_known(std::function<void()> fn);
@@ -57,6 +60,11 @@ class Gateways {
   gateway::ReplicaRow replica_row(const Job& job) const;
   void add_keys(gateway::EndpointRow& row, const Endpoint& endpoint, const Link& link) const;
   void record_keys(Link& link, const std::vector<KeyUse>& uses);
+  void record_counts(Link& link);
+  void take_figures(const std::shared_ptr<Link>& link, const gateway::Figures& report);
+  gateway::GatewayRow row_of(const Link& link) const;
+  void remember(Link& link);
+  void gone(const std::shared_ptr<Link>& link);
   const Link* leader() const;
   const Link* link_of(const std::string& region) const;
   bool is_first(const Link& link) const;
@@ -80,6 +88,8 @@ class Gateways {
   Options options_;
   std::vector<std::shared_ptr<Link>> links_;
   std::map<std::string, gateway::EndpointFigures> figures_;  // of all of them together
+  EndpointCounts counts_;
+  std::vector<gateway::GatewayRow> gone_;  // the last at the end
   std::map<std::string, std::pair<std::uint32_t, std::set<std::string>>>
       agreed_;  // by endpoint: a revision, and the regions it is healthy in
   std::map<std::string, std::string>
@@ -102,6 +112,7 @@ class Gateways {
   void known(std::uint64_t number);
   std::map<std::uint64_t, Known> asked_;
   std::uint64_t next_ask_ = 1;
+  std::uint64_t peer_epoch_ = 0;  // changes when a gateway goes
   std::unique_ptr<net::Subscription> events_;
   net::Timer look_again_;
   bool posted_ = false, leaving_ = false;

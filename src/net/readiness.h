@@ -26,8 +26,9 @@ class Readiness {
   // Changes which events of a descriptor are watched; without any it leaves the set. False if it
   // cannot be watched.
   static bool set(int set, int fd, Wish before, Wish wanted, std::uint64_t mark);
-  // Takes the pending events without waiting. Returns how many entries of `out` were filled.
-  static int take(int set, std::span<News> out);
+  // Takes the pending events. If there are none, waits for some for at most so long. Returns how
+  // many entries of `out` were filled.
+  static int take(int set, std::span<News> out, int wait_ms);
 };
 
 }  // namespace billow::net

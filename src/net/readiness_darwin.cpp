@@ -34,12 +34,12 @@ bool Readiness::set(int set, int fd, Wish before, Wish wanted, std::uint64_t mar
   return count == 0 || ::kevent(set, changes, count, nullptr, 0, nullptr) == 0 || !wanted.any();
 }
 
-int Readiness::take(int set, std::span<News> out) {
+int Readiness::take(int set, std::span<News> out, int wait_ms) {
   constexpr std::size_t batch_max = 256;
   struct kevent events[batch_max];
-  const timespec at_once{};
-  const int count = ::kevent(set, nullptr, 0, events,
-                             static_cast<int>(std::min(batch_max, out.size())), &at_once);
+  const timespec wait{.tv_sec = wait_ms / 1000, .tv_nsec = wait_ms % 1000 * 1'000'000L};
+  const int count =
+      ::kevent(set, nullptr, 0, events, static_cast<int>(std::min(batch_max, out.size())), &wait);
   // EV_EOF on a readable descriptor is an end that the next read reports; only an error is `over`.
   for (int i = 0; i < count; ++i)
     out[static_cast<std::size_t>(i)] = {

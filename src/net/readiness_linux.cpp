@@ -20,10 +20,11 @@ bool Readiness::set(int set, int fd, Wish before, Wish wanted, std::uint64_t mar
   return ::epoll_ctl(set, what, fd, &event) == 0 || what == EPOLL_CTL_DEL;
 }
 
-int Readiness::take(int set, std::span<News> out) {
+int Readiness::take(int set, std::span<News> out, int wait_ms) {
   constexpr std::size_t batch_max = 256;
   epoll_event events[batch_max];
-  const int count = ::epoll_wait(set, events, static_cast<int>(std::min(batch_max, out.size())), 0);
+  const int count =
+      ::epoll_wait(set, events, static_cast<int>(std::min(batch_max, out.size())), wait_ms);
   for (int i = 0; i < count; ++i)
     out[static_cast<std::size_t>(i)] = {events[i].data.u64, (events[i].events & EPOLLIN) != 0,
                                         (events[i].events & EPOLLOUT) != 0,

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "client/endpoints/endpoints.h"
+#include "client/frame/commands.h"
 #include "client/frame/console.h"
 #include "client/frame/server_commands.h"
 #include "gateway/gateway.h"
@@ -113,6 +114,7 @@ int cmd_gateway(const Parsed& parsed) {
       return report_usage(Error(address.error()).in("--advertise"));
   options.listen_any_port_if_taken = parsed.has("any-port");
   options.take_over = parsed.has("take-over");
+  options.version = version();
   if (const auto threads = read_threads(parsed, "threads"); !threads)
     return report_usage(threads.error());
   else

@@ -168,9 +168,10 @@ class HeadHost final : public api::Host {
   void test_target(std::uint64_t target, std::function<void(Status)> done) override {
     head_.personal().test(target, std::move(done));
   }
-  void adopt_gateway(std::shared_ptr<net::WebSocket> socket, std::string region) override {
-    head_.gateways().adopt(std::move(socket), std::move(region));
+  void adopt_gateway(std::shared_ptr<net::WebSocket> socket, gateway::Dialled who) override {
+    head_.gateways().adopt(std::move(socket), std::move(who));
   }
+  std::vector<gateway::GatewayRow> gateway_list() const override { return head_.gateways().list(); }
   const gateway::EndpointFigures* endpoint_figures(const std::string& name) const override {
     return head_.gateways().figures(name);
   }

@@ -61,6 +61,7 @@ struct RoutineKinds : Kinds<EnvironmentStored,
                             PoolRetried,
                             MembersRestarting,
                             KeysUsed,
+                            EndpointsCounted,
                             NoticeQueued,
                             NoticesSent> {};
 

@@ -141,6 +141,9 @@ std::string endpoint_text(const Json& e) {
                       f["ready"].uint_or(0), sick_text(f), f["sleeping"].uint_or(0),
                       f["coming"].uint_or(0), e["min"].uint_or(0), e["max"].uint_or(0));
   text += fmt::format("    access  {}\n", e["access"].str_or("?"));
+  if (e["gateways"].items().size() > 1)
+    for (const Json& g : e["gateways"].items())
+      text += gateway_share_text(g);
   const auto policy =
       wire::from_json_text<EndpointPolicy>(e["policy"].is_object() ? e["policy"].dump() : "{}");
   constexpr std::string_view own_lines[] = {"access", "min", "max"};
@@ -498,6 +501,7 @@ void add_endpoint_commands(CommandTable& table) {
                    .usage = "[NAME]",
                    .operands = Operands::some,
                    .group = group});
+  add_gateway_list_commands(table);
   table.push_back({.name = "scale",
                    .summary = "change how an endpoint scales, without a new revision",
                    .example = "billow scale hello --min 1 --max 8\nbillow scale hello "

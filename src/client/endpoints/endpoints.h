@@ -25,6 +25,8 @@ Result<std::string> replica_to_read(Client& client, const std::string& name);
 
 // An endpoint's document as lines of facts.
 std::string endpoint_text(const Json& endpoint);
+// What one of its gateways does, as a line of facts.
+std::string gateway_share_text(const Json& gateway);
 // The first address of an endpoint's document; empty where no gateway serves it yet.
 std::string url_of(const Json& endpoint);
 // "10%" or "0.5%" in thousandths. The error names `what`.

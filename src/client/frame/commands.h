@@ -55,11 +55,12 @@ void add_loadtest_commands(CommandTable& table);     // loadtest
 void add_endpoint_commands(CommandTable& table);     // deploy, endpoints, scale, rollback, delete
 void add_deploy_commands(CommandTable& table);       // deploy
 void add_release_commands(CommandTable& table);      // traffic, promote
-void add_front_door_commands(CommandTable& table);   // model, domain, endpoint-limits
-void add_mcp_commands(CommandTable& table);          // mcp
-void add_docs_commands(CommandTable& table);         // docs
-void add_python_commands(CommandTable& table);       // map, notebook, sdk install
-void add_meta_commands(CommandTable& table);         // completion, version, help
+void add_gateway_list_commands(CommandTable& table);  // gateways
+void add_front_door_commands(CommandTable& table);    // model, domain, endpoint-limits
+void add_mcp_commands(CommandTable& table);           // mcp
+void add_docs_commands(CommandTable& table);          // docs
+void add_python_commands(CommandTable& table);        // map, notebook, sdk install
+void add_meta_commands(CommandTable& table);          // completion, version, help
 
 int schedule_add(const Parsed& parsed);  // shares its way with `submit --cron`
 

@@ -79,6 +79,7 @@ struct Applier {
   void operator()(const ReleaseChanged& e);
   void operator()(const ReleaseEnded& e);
   void operator()(const KeysUsed& e);
+  void operator()(const EndpointsCounted& e);
   void operator()(const CallAccepted& e);
   void operator()(const CallEnded& e);
   void operator()(const CallsForgotten& e);

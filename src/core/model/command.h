@@ -390,6 +390,10 @@ struct SetEndpointKey {
 struct RecordKeyUses {
   std::vector<KeyUse> uses;
 };
+// Reported by a gateway.
+struct RecordEndpointCounts {
+  std::vector<EndpointCount> counts;
+};
 struct StartReplica {
   std::string endpoint;
   std::uint32_t revision = 0;
@@ -515,7 +519,8 @@ struct CommandKinds : Kinds<StartHead,
                             LabelJobs,
                             SetModelRoute,
                             SetDomain,
-                            SetRequestLimits> {};
+                            SetRequestLimits,
+                            RecordEndpointCounts> {};
 using Command = OneOf<CommandKinds>;
 
 }  // namespace billow

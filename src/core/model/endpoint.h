@@ -353,6 +353,44 @@ struct ByKeyUse {
   bool operator()(const KeyUse& a, const KeyUse& b) const { return a.id() < b.id(); }
 };
 
+// What one gateway has counted of an endpoint's requests, for as long as both exist. It never
+// falls: the counts of a gateway that has gone stay.
+struct EndpointCount {
+  std::string endpoint;
+  std::string gateway;  // its own number; empty: of gateways that went long ago, together
+  WallTime at;          // of the last change
+  std::uint64_t requests = 0, failed = 0, refused = 0, cancelled = 0, retried = 0, limited = 0;
+  std::uint64_t cold_starts = 0, wakes = 0, left_out = 0;
+  std::uint64_t mirrored = 0, not_mirrored = 0;
+  std::uint64_t tokens_in = 0, tokens_out = 0;
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("endpoint", s.endpoint);
+    v("gateway", s.gateway);
+    v("at_ns", s.at);
+    v("requests", s.requests);
+    v("failed", s.failed);
+    v("refused", s.refused);
+    v("cancelled", s.cancelled);
+    v("retried", s.retried);
+    v("limited", s.limited);
+    v("cold_starts", s.cold_starts);
+    v("wakes", s.wakes);
+    v("left_out", s.left_out);
+    v("mirrored", s.mirrored);
+    v("not_mirrored", s.not_mirrored);
+    v("tokens_in", s.tokens_in);
+    v("tokens_out", s.tokens_out);
+  }
+};
+inline constexpr std::uint64_t EndpointCount::*endpoint_counters[] = {
+    &EndpointCount::requests,    &EndpointCount::failed,       &EndpointCount::refused,
+    &EndpointCount::cancelled,   &EndpointCount::retried,      &EndpointCount::limited,
+    &EndpointCount::cold_starts, &EndpointCount::wakes,        &EndpointCount::left_out,
+    &EndpointCount::mirrored,    &EndpointCount::not_mirrored, &EndpointCount::tokens_in,
+    &EndpointCount::tokens_out,
+};
+
 struct Endpoint {
   std::string name;
   ProjectId project;
@@ -368,6 +406,7 @@ struct Endpoint {
   bool failed_port_taken = false;  // another process had its port: the next one gets another port
   NanoUsd replicas_cost;           // of the replicas that have ended
   std::uint32_t canary = 0;        // serves a part of the requests; 0: none
+  std::vector<EndpointCount> counts;  // one for each gateway that has reported
 
   const Revision* revision(std::uint32_t number) const {
     for (const Revision& r : revisions)
@@ -393,6 +432,7 @@ struct Endpoint {
     v("replicas_cost", s.replicas_cost);
     v("failed_port_taken", s.failed_port_taken);
     v("canary", s.canary);
+    v("counts", s.counts);
   }
 };
 

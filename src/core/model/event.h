@@ -569,7 +569,8 @@ struct EventKinds : Kinds<HeadStarted,
                           JobsLabelled,
                           ModelRouteSet,
                           DomainSet,
-                          RequestLimitsSet> {};
+                          RequestLimitsSet,
+                          EndpointsCounted> {};
 using EventBody = OneOf<EventKinds>;
 
 struct Event {

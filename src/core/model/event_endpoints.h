@@ -115,6 +115,15 @@ struct KeysUsed {
     v("uses", s.uses);
   }
 };
+// What gateways have counted so far: absolute figures, too.
+struct EndpointsCounted {
+  static constexpr const char* kind = "endpoints_counted";
+  std::vector<EndpointCount> counts;
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("counts", s.counts);
+  }
+};
 struct CallAccepted {
   static constexpr const char* kind = "call_accepted";
   AsyncCall call;

@@ -13,16 +13,43 @@ namespace {
 
 constexpr std::string_view challenge_prefix = "/.well-known/acme-challenge/";
 
-net::Response no_endpoint(std::string_view name, const std::string& request_id, bool knows) {
-  if (!knows)
-    return net::problem(503, "this gateway has not reached its head yet and knows no endpoint",
-                        "its log says why; the address of the head is --head", request_id);
+net::Response no_endpoint(std::string_view name, const std::string& request_id) {
   return net::problem(
       404, fmt::format("no endpoint is named \"{}\"", check_name("endpoint", name) ? name : "?"),
       "see `billow endpoints`", request_id);
 }
 
 }  // namespace
+
+// A gateway that has gone or whose token was revoked still has the key.
+void Gateway::renew_peer_key(std::uint64_t epoch) {
+  constexpr Duration until_heard = seconds(15);
+  if (std::exchange(peer_epoch_, epoch) == epoch)
+    return;
+  old_peer_key_ = std::exchange(peer_key_, random_token(24));
+  old_peer_key_until_ = loop_.steady() + until_heard;
+}
+
+const std::string& Gateway::peer_key_for(const Front& front) const {
+  const bool old = !old_peer_key_.empty() && loop_.steady() < old_peer_key_until_ &&
+                   equal_constant_time(front.head().headers.get(peer_header), old_peer_key_);
+  return old ? old_peer_key_ : peer_key_;
+}
+
+// Until the gateway has a table, it knows neither endpoints nor models nor domains, and cannot say
+// that one does not exist.
+bool Gateway::refuse_ignorant(const std::shared_ptr<Front>& front, bool by_model) {
+  if (knows_endpoints_)
+    return false;
+  constexpr const char* why = "this gateway has not reached its head yet and knows no endpoint";
+  auto answer = by_model
+                    ? api_error(503, "gateway_not_ready", why)
+                    : net::problem(503, why, "its log says why; the address of the head is --head",
+                                   front->request_id());
+  answer.headers.add("Retry-After", "1");
+  refuse(front, std::move(answer));
+  return true;
+}
 
 void Gateway::arrived(const std::shared_ptr<Front>& front) {
   const Decision decision(*this);
@@ -34,7 +61,9 @@ void Gateway::arrived(const std::shared_ptr<Front>& front) {
   if (headers.has(peer_header))
     return arrived_from_peer(front);
   const auto found = hosts_.find(headers.get("Host"));
-  if (found.kind == HostNames::Kind::unknown && path != "/healthz" && !is_own_call(*front))
+  if (found.kind == HostNames::Kind::unknown && path != "/healthz" && !is_own_call(*front)) {
+    if (refuse_ignorant(front, false))
+      return;
     return refuse(
         front,
         net::problem(
@@ -42,6 +71,7 @@ void Gateway::arrived(const std::shared_ptr<Front>& front) {
             "use the gateway's address or NAME.DOMAIN; admins add others: billow domain add DOMAIN "
             "ENDPOINT",
             front->request_id()));
+  }
   front->ticket.own_name = found.by_own_domain || found.kind == HostNames::Kind::endpoint;
   if (found.kind == HostNames::Kind::endpoint && !is_own_call(*front))
     return arrived_by_host(front, found);
@@ -59,8 +89,10 @@ void Gateway::arrived_by_path(const std::shared_ptr<Front>& front) {
   const std::string_view name = path.substr(
       endpoint_prefix.size(), path.find('/', endpoint_prefix.size()) - endpoint_prefix.size());
   const auto endpoint = find(name);
+  if (!endpoint && refuse_ignorant(front, false))
+    return;
   if (!endpoint)
-    return refuse(front, no_endpoint(name, front->request_id(), knows_endpoints_));
+    return refuse(front, no_endpoint(name, front->request_id()));
   arrived_at(front, endpoint, endpoint_prefix.size() + name.size());
 }
 
@@ -68,9 +100,11 @@ void Gateway::arrived_by_path(const std::shared_ptr<Front>& front) {
 // path. Nothing else of the request, its host for example, may lead to another one.
 void Gateway::arrived_from_peer(const std::shared_ptr<Front>& front) {
   const auto& headers = front->head().headers;
-  if (headers.count(peer_header) != 1 || !equal_constant_time(headers.get(peer_header), peer_key_))
+  if (headers.count(peer_header) != 1 ||
+      !equal_constant_time(headers.get(peer_header), peer_key_for(*front)))
     return refuse(front, net::problem(403, fmt::format("{} is not for clients", peer_header), "",
                                       front->request_id()));
+  front->from_gateway();
   if (!headers.has(grpc_endpoint_header)) {
     if (front->path().starts_with(endpoint_prefix))
       return arrived_by_path(front);
@@ -78,8 +112,10 @@ void Gateway::arrived_from_peer(const std::shared_ptr<Front>& front) {
   }
   const auto named = headers.get(grpc_endpoint_header);
   const auto endpoint = headers.count(grpc_endpoint_header) == 1 ? find(named) : nullptr;
+  if (!endpoint && refuse_ignorant(front, false))
+    return;
   if (!endpoint)
-    return refuse(front, no_endpoint(named, front->request_id(), knows_endpoints_));
+    return refuse(front, no_endpoint(named, front->request_id()));
   arrived_at(front, endpoint, 0);
 }
 
@@ -88,7 +124,7 @@ void Gateway::arrived_at(const std::shared_ptr<Front>& front,
                          std::size_t prefix_bytes) {
   if (auto answer = cors_preflight(*front, endpoint->policy()))
     return refuse(front, std::move(*answer));
-  if (auto no = check_access(*front, *endpoint, secret_, peer_key_))
+  if (auto no = check_access(*front, *endpoint, secret_, peer_key_for(*front)))
     return refuse(front, std::move(*no));
   serve(front, endpoint, prefix_bytes);
 }
@@ -108,15 +144,22 @@ std::shared_ptr<LiveEndpoint> Gateway::find_by_host(const HostNames::Found& foun
 }
 
 void Gateway::arrived_by_host(const std::shared_ptr<Front>& front, const HostNames::Found& found) {
-  if (front->path().starts_with(own_prefix) && front->path().size() > own_prefix.size() &&
-      front->path()[own_prefix.size()] == '/')
-    return own_page(front);
   const auto endpoint = find_by_host(found);
+  if (front->path().starts_with(own_prefix) && front->path().size() > own_prefix.size() &&
+      front->path()[own_prefix.size()] == '/') {
+    // Browsers take everything below a host name for one application: nothing of another endpoint
+    // may be shown there.
+    front->ticket.by_host = true;
+    front->ticket.host_endpoint = endpoint ? endpoint->name() : "";
+    return own_page(front);
+  }
+  if (!endpoint && refuse_ignorant(front, false))
+    return;
   if (!endpoint && found.endpoint.empty())
     return refuse(front, net::problem(404, "the endpoint of this host name was deleted",
                                       "see `billow domain list`", front->request_id()));
   if (!endpoint)
-    return refuse(front, no_endpoint(found.endpoint, front->request_id(), knows_endpoints_));
+    return refuse(front, no_endpoint(found.endpoint, front->request_id()));
   front->ticket.by_host = true;
   arrived_at(front, endpoint, 0);
 }
@@ -124,6 +167,8 @@ void Gateway::arrived_by_host(const std::shared_ptr<Front>& front, const HostNam
 void Gateway::arrived_by_grpc(const std::shared_ptr<Front>& front) {
   const std::string_view name = grpc_endpoint(front->head());
   const auto endpoint = find(name);
+  if (!endpoint && refuse_ignorant(front, false))
+    return;
   if (!endpoint)
     return refuse(
         front, net::problem(
@@ -133,7 +178,7 @@ void Gateway::arrived_by_grpc(const std::shared_ptr<Front>& front) {
                        "part of the authority",
                        check_name("endpoint", name) ? name : "?", lower(grpc_endpoint_header)),
                    "", front->request_id()));
-  if (auto no = check_access(*front, *endpoint, secret_, peer_key_))
+  if (auto no = check_access(*front, *endpoint, secret_, peer_key_for(*front)))
     return refuse(front, std::move(*no));
   serve(front, endpoint, 0);
 }

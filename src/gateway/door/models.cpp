@@ -21,7 +21,8 @@ constexpr std::size_t body_bytes_max = 8 << 20;
 net::Response api_error(int status, std::string_view code, const std::string& message) {
   return net::Response::json(
       status, Json::object({{"error", Json::object({{"message", message},
-                                                    {"type", "invalid_request_error"},
+                                                    {"type", status < 500 ? "invalid_request_error"
+                                                                          : "server_error"},
                                                     {"code", code}})}})
                   .dump());
 }
@@ -53,7 +54,7 @@ std::vector<std::string> Gateway::models_for(Front& front) const {
   for (const auto& [name, endpoint] : endpoints_) {
     if (cannot_open(front, *endpoint))
       continue;
-    if (!check_access(front, *endpoint, secret_, peer_key_))
+    if (!check_access(front, *endpoint, secret_, peer_key_for(front)))
       names.push_back(name);
     front.ticket = before;
   }
@@ -88,6 +89,8 @@ net::Response no_model(const std::string& model) {
 }  // namespace
 
 void Gateway::front_door(const std::shared_ptr<Front>& front) {
+  if (refuse_ignorant(front, true))
+    return;
   const std::string_view path = front->path();
   const bool looks = front->head().method == "GET" || front->head().method == "HEAD";
   if (front->head().method == "OPTIONS") {
@@ -153,7 +156,7 @@ void Gateway::serve_model(const std::shared_ptr<Front>& front, const std::string
   if (const ModelRoute* route = routes_.find(model))
     return serve_route(front, *route);
   const auto endpoint = find(model);
-  if (!endpoint || check_access(*front, *endpoint, secret_, peer_key_))
+  if (!endpoint || check_access(*front, *endpoint, secret_, peer_key_for(*front)))
     return refuse(front, no_model(model));
   serve(front, endpoint, 0);
 }
@@ -170,7 +173,7 @@ void Gateway::serve_route(const std::shared_ptr<Front>& front, const ModelRoute&
   for (const std::string& name : all) {
     const auto endpoint = find(name);
     front->ticket = before;
-    if (!endpoint || check_access(*front, *endpoint, secret_, peer_key_))
+    if (!endpoint || check_access(*front, *endpoint, secret_, peer_key_for(*front)))
       continue;
     open.push_back(name);
     const bool by_key = !front->ticket.key.empty();

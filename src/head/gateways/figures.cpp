@@ -78,10 +78,68 @@ void Gateways::record_keys(Link& link, const std::vector<KeyUse>& uses) {
          news.begin() + static_cast<std::ptrdiff_t>(std::min(at + batch, news.size()))}});
 }
 
-// Counters are added up; of times, the worst is shown; of revisions, the one that all have reached.
+// How often the counts of endpoints go to the journal; those of a gateway that goes do so at once.
+// They would be lost only if the head died in between and the gateway never came back.
+void Gateways::record_counts(Link& link) {
+  constexpr std::size_t batch = 1000;
+  if (link.gateway.empty())
+    return;
+  link.counts_recorded_at = loop_.steady();
+  std::vector<EndpointCount> news = counts_.news(link.gateway);
+  for (std::size_t at = 0; at < news.size(); at += batch)
+    run(RecordEndpointCounts{
+        {news.begin() + static_cast<std::ptrdiff_t>(at),
+         news.begin() + static_cast<std::ptrdiff_t>(std::min(at + batch, news.size()))}});
+}
+
+void Gateways::take_figures(const std::shared_ptr<Link>& link, const gateway::Figures& report) {
+  constexpr Duration counts_every = seconds(30), rate_over = seconds(10);
+  const bool moved = link->peer_address != report.peer_address || link->peer_key != report.peer_key;
+  link->addresses = report.addresses;
+  link->domains = report.domains;
+  link->peer_address = report.peer_address;
+  link->peer_key = report.peer_key;
+  link->gateway = report.gateway;
+  if (is_successor(*link))
+    return link->socket->close();
+  std::erase_if(gone_, [&](const auto& each) { return each.id == link->gateway; });
+  link->seen_at = system_clock().wall();
+  link->said = report;
+  link->said.endpoints.clear();
+  link->said.keys.clear();
+  record_keys(*link, report.keys);
+  link->requests = link->in_flight = 0;
+  const auto& known = options_.engine().state().endpoints;
+  for (const auto& each : report.endpoints) {
+    link->requests += each.requests;
+    link->in_flight += each.in_flight;
+    if (!known.contains(each.name))
+      continue;  // deleted: it has not heard yet
+    const bool anew = !link->figures.contains(each.name);
+    link->figures[each.name] = each;
+    counts_.heard(each, link->gateway.empty() ? link->region : link->gateway, anew);
+    add_up(each.name);
+  }
+  const SteadyTime now = loop_.steady();
+  link->rate.emplace_back(now, link->requests);
+  while (link->rate.size() > 2 && now - link->rate.front().first > rate_over)
+    link->rate.pop_front();
+  if (link->counts_recorded_at.ns == 0)
+    link->counts_recorded_at = now;
+  if (now - link->counts_recorded_at > counts_every)
+    record_counts(*link);
+  if (moved)
+    changed();
+}
+
+// Counters are those of all gateways that were ever heard of; of times, the worst is shown; of
+// revisions, the one that all have reached.
 void Gateways::add_up(const std::string& endpoint) {
   gateway::EndpointFigures sum;
   sum.name = endpoint;
+  counts_.add_up(sum);
+  if (const auto before = figures_.find(endpoint); before != figures_.end())
+    sum.recovered_from = before->second.recovered_from;
   sum.serving = sum.canary = UINT32_MAX;
   for (const auto& link : links_) {
     const auto found = link->figures.find(endpoint);
@@ -90,25 +148,10 @@ void Gateways::add_up(const std::string& endpoint) {
     const auto& f = found->second;
     sum.serving = std::min(sum.serving, f.serving);
     sum.canary = std::min(sum.canary, f.canary);
-    sum.requests += f.requests;
-    sum.failed += f.failed;
-    sum.refused += f.refused;
-    sum.cancelled += f.cancelled;
-    sum.retried += f.retried;
-    sum.cold_starts += f.cold_starts;
-    sum.wakes += f.wakes;
-    sum.left_out += f.left_out;
-    sum.mirrored += f.mirrored;
-    sum.not_mirrored += f.not_mirrored;
-    sum.limited += f.limited;
     add_revisions(sum.revisions, f.revisions);
     for (const std::string& note : f.notes)
       if (std::find(sum.notes.begin(), sum.notes.end(), note) == sum.notes.end())
         sum.notes.push_back(note);
-    sum.first_byte.add(f.first_byte);
-    sum.first_byte_native.add(f.first_byte_native);
-    sum.tokens_in += f.tokens_in;
-    sum.tokens_out += f.tokens_out;
     sum.held += f.held;
     sum.in_flight += f.in_flight;
     sum.ready += f.ready;

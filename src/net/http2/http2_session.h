@@ -60,6 +60,8 @@ struct Http2Limits {
 class Http2Session {
  public:
   using StreamId = std::int32_t;
+  // The peer carries requests of many clients: that they cancel is no work of its own.
+  void trust_peer() { work_ = limits_.work_max = limits_.work_per_s = 1e9; }
   enum class Role { server, client };
 
   // Called from within receive() and take_output(). Callbacks may use the session, but must not

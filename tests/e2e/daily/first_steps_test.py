@@ -260,6 +260,15 @@ class Documentation(RigTest):
         missing = self.rig.cli("docs", "strat")
         self.assertEqual(missing.code, 2)
         self.assertIn("did you mean start?", missing.errors)
+        # A word that names no page: the pages and headings about it.
+        for word, part in (
+            ("gateway", "More threads and gateways"),
+            ("registry", "environments"),
+            ("disk", "Disk space"),
+        ):
+            about = self.rig.ok("docs", word).text
+            self.assertIn(part, about, word)
+            self.assertLessEqual(len(about.splitlines()), 10)
 
     def test_search_over_all_pages(self):
         found = self.rig.ok("docs", "--search", "suspended idle").text

@@ -260,12 +260,64 @@ class NoHead(Fixed):
         status, _, body = self.ask("/f/chat/")
         self.assertEqual(status, 503, body)
         self.assertIn("has not reached its head", body.decode())
+        # Models and domains are not known either, nor which endpoints gRPC may name.
+        ask = json.dumps({"model": "chat"})
+        for path, method, sent, headers in (
+            ("/v1/chat/completions", "POST", ask, {}),
+            ("/v1/models", "GET", None, {"Authorization": "Bearer nothing"}),
+            ("/", "GET", None, {"Host": "chat.example.org"}),
+            ("/p.S/M", "POST", b"", {"Content-Type": "application/grpc"}),
+        ):
+            status, fields, body = self.ask(path, method, sent, headers)
+            self.assertEqual((path, status), (path, 503), body)
+            self.assertIn("has not reached its head", body.decode(), path)
+            self.assertIn("retry-after", fields, path)
+        done = subprocess.run(
+            ["curl", "-s", "--http2-prior-knowledge", "-D", "-", "-d", ""]
+            + ["-H", "Content-Type: application/grpc", "-H", "TE: trailers"]
+            + ["-H", "billow-endpoint: chat", f"http://127.0.0.1:{self.port}/p.S/M"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        self.assertIn("grpc-status: 14", done.stdout, "UNAVAILABLE")
+        self.assertIn("has not reached its head", done.stdout)
         poll(lambda: "cannot reach the head" in self.read("log"), "a word in its log")
 
     def test_a_token_that_cannot_be_read_is_named(self):
         missing = os.path.join(self.data, "no-such-token")
         self.run_alone("--head", "http://127.0.0.1:1", "--token-file", missing)
         poll(lambda: missing in self.read("log"), "the file's name")
+
+
+class Bodies(Fixed):
+    def test_bodies_that_are_read_whole_share_memory_from_their_first_byte(self):
+        """Many short beginnings are much memory, too."""
+        self.start()
+        head = b"POST /v1/chat HTTP/1.1\r\nHost: localhost\r\nContent-Length: 65000\r\n\r\n"
+        clients = []
+        for _ in range(700):  # 45 MB; one client gets half of what is left for the known
+            s = socket.create_connection(("127.0.0.1", self.port), 20)
+            self.addCleanup(s.close)
+            s.sendall(head + b"x" * 64000)
+            clients.append(s)
+        refused = set()
+
+        def some_are_refused():
+            for s in clients:
+                s.settimeout(0.001)
+                try:
+                    if b" 503 " in s.recv(64):
+                        refused.add(s)
+                except OSError:
+                    pass
+            return refused
+
+        poll(some_are_refused, "a refusal")
+        self.assertLess(len(refused), 500, "many are taken")
+        for s in clients:
+            s.close()
+        poll(lambda: self.ask("/f/chat/")[0] == 200, "others are served")
 
 
 class Proxies(Fixed):
@@ -490,6 +542,19 @@ class Domains(EndpointTest):
             == "done",
             "the answer of the call",
         )
+        # Its answer is none of another application: browsers would take it for a part of that one.
+        self.deploy("bank", "--access", "open")
+        self.rig.ok("domain", "add", "bank.example", "bank")
+        for method in ("DELETE", "GET"):
+            status, _, body = self.call(
+                None, headers["location"], method, headers={"Host": "bank.example"}
+            )
+            self.assertEqual(status, 404, (method, body))
+            # Whatever cannot be the id of a call does not go to the head.
+            for wrong in ("x" * 30000, "no such id"[:2], headers["location"][-24:] + "x"):
+                status, _, _ = self.call(None, "/calls/" + wrong, method)
+                self.assertEqual(status, 404, (method, wrong[:40]))
+        self.rig.ok("domain", "rm", "bank.example")
         self.rig.ok("delete", "chat")
         kept = self.rig.json("domain", "list")["domains"]
         self.assertEqual([(d["name"], d["endpoint"]) for d in kept], [("api.acme.org", "")])

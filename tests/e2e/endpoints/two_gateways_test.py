@@ -64,6 +64,12 @@ class TwoGateways(EndpointTest):
         poll(lambda: len(self.endpoint("app")["urls"]) == 2, "the head knows of both")
         return process, (host, int(port))
 
+    def gateways(self):
+        return self.rig.json("gateways")["gateways"]
+
+    def counted(self, name):
+        return self.endpoint("app")["figures"][name]
+
     def first_pid(self):
         """Of the gateway that the head has started."""
         return next(
@@ -106,14 +112,74 @@ class TwoGateways(EndpointTest):
         self.assertEqual([a for a in answers if a[0] != 200], [])
         self.assertEqual(self.ask(second)[1], b'{"most": 2}')
 
+        # The head shows both, and what the endpoint has had.
+        served = poll(lambda: self.counted("requests") >= 92 and self.counted("requests"), "counts")
+        listed = {g["own"]: g for g in self.gateways()}
+        self.assertEqual({True, False}, set(listed))
+        for own, g in listed.items():
+            self.assertEqual((g["state"], g["steers"]), ("connected", own))
+            self.assertEqual(g["loops"], 1 if own else 2)
+            self.assertGreater(g["requests"], 40)
+            self.assertTrue(g["version"] and g["host"] and g["id"] and g["connected_at"], g)
+        self.assertIn(f"127.0.0.1:{second[1]}", self.rig.ok("gateways").text)
+        self.assertEqual(self.rig.ok("describe", "app").text.count("   gateway  "), 2)
+
         # The first dies: the second decides now, and the one that the head starts again passes on.
         old = self.first_pid()
         os.kill(old, signal.SIGKILL)
+        before = listed[True]["connected_at"]
+        poll(
+            lambda: not any(
+                g["state"] == "connected" and g["connected_at"] == before for g in self.gateways()
+            ),
+            "the head has seen its end",
+        )
+        self.assertGreaterEqual(self.counted("requests"), served, "counts fell with the gateway")
         status, said = self.ask(second, "/work")
         self.assertEqual(status, 200, said)
         poll(lambda: self.first_pid() not in (0, old), "the head starts another", 60)
         poll(lambda: self.ask(self.gateway())[0] == 200, "an answer through it", 60)
         self.assertEqual(self.ask(self.gateway())[1], b'{"most": 2}')
+
+    def test_counts_do_not_fall_when_a_gateway_goes_for_good(self):
+        self.deploy("app", "--min", 1, "--max", 1, "--access", "open")
+        process, second = self.open_second()
+        poll(lambda: self.ask(second)[0] == 200, "an answer through the second")
+        for _ in range(20):
+            self.assertEqual(self.ask(second)[0], 200)
+        most = {}
+
+        def grown(when):
+            """Reads every sum that people see."""
+            figures = self.endpoint("app")["figures"]
+            shown = {"requests": figures["requests"], "asked": sum(figures["first_byte"]["counts"])}
+            for line in self.rig.api("GET", "/metrics").body.decode().splitlines():
+                if line.startswith("billow_endpoint_") and "_total{" in line:
+                    shown[line.split("{")[0]] = float(line.rsplit(" ", 1)[1])
+            for name, value in shown.items():
+                self.assertGreaterEqual(value, most.get(name, 0), f"{name} {when}")
+            most.update(shown)
+            return shown
+
+        poll(lambda: grown("while both live")["requests"] >= 40, "both have counted")
+        process.kill()
+        process.wait()
+        os.unlink(os.path.join(self.rig.root, "second-gateway", "address"))  # for the next test
+        row = poll(
+            lambda: next((g for g in self.gateways() if g["state"] == "gone"), None), "it has gone"
+        )
+        self.assertFalse(row["own"])
+        self.assertIn("gone", self.rig.ok("gateways").text)
+        grown("after it was killed")
+        self.assertEqual(self.ask(self.gateway())[0], 200)
+        poll(lambda: grown("after one more request")["requests"] >= 41, "one more is counted")
+        # The counts are in the journal: a new head has them before and after gateways connect.
+        most.pop("asked")
+        self.rig.kill(self.rig.head_pid())
+        self.rig.up()
+        poll(lambda: self.endpoint("app")["urls"], "the head's gateway")
+        figures = self.endpoint("app")["figures"]
+        self.assertGreaterEqual(figures["requests"], most["requests"], "after the head's restart")
 
     def test_nothing_of_a_request_leads_past_the_key_of_another_endpoint(self):
         self.deploy("app", "--min", 1, "--access", "open", version="app")

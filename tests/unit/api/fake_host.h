@@ -132,7 +132,8 @@ class FakeHost final : public Host {
   std::size_t notices_waiting(std::uint64_t) const override { return 0; }
   std::string webhook_secret(std::uint64_t) const override { return {}; }
   void test_webhook(std::uint64_t, std::function<void(Result<int>)> done) override { done(200); }
-  void adopt_gateway(std::shared_ptr<net::WebSocket>, std::string) override {}
+  void adopt_gateway(std::shared_ptr<net::WebSocket>, gateway::Dialled) override {}
+  std::vector<gateway::GatewayRow> gateway_list() const override { return {}; }
   const gateway::EndpointFigures* endpoint_figures(const std::string&) const override {
     return &figures;
   }

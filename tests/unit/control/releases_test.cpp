@@ -224,6 +224,34 @@ TEST_F(Releases, WhatKeysUseIsAbsoluteAndHeardOnce) {
   EXPECT_EQ(state().key_uses.size(), 1) << "old days are dropped";
 }
 
+TEST_F(Releases, CountsOfGatewaysNeverFallAndStayWhenTheyGo) {
+  const auto sum = [&] {
+    std::uint64_t requests = 0;
+    for (const EndpointCount& count : chat().counts)
+      requests += count.requests;
+    return requests;
+  };
+  w.must(RecordEndpointCounts{{{.endpoint = "chat", .gateway = "g", .requests = 5, .failed = 2}}});
+  const auto events = w.history.size();
+  w.must(RecordEndpointCounts{{{.endpoint = "chat", .gateway = "g", .requests = 4, .failed = 1},
+                               {.endpoint = "nosuch", .gateway = "g", .requests = 4}}});
+  EXPECT_EQ(w.history.size(), events) << "nothing is new";
+  w.must(RecordEndpointCounts{{{.endpoint = "chat", .gateway = "g", .requests = 4, .failed = 3}}});
+  EXPECT_EQ(chat().counts.front().requests, 5);
+  EXPECT_EQ(chat().counts.front().failed, 3);
+  w.must(RecordEndpointCounts{{{.endpoint = "chat", .gateway = "h", .requests = 1}}});
+  EXPECT_EQ(sum(), 6);
+  // Many gateways come and go: the list is bounded, the sum is not.
+  for (int i = 0; i < 100; ++i)
+    w.must(RecordEndpointCounts{
+        {{.endpoint = "chat", .gateway = "once-" + std::to_string(i), .requests = 10}}});
+  EXPECT_EQ(sum(), 1006);
+  EXPECT_LE(chat().counts.size(), 33u);
+  w.must(DeleteEndpoint{"chat"});
+  w.must(deploy);
+  EXPECT_EQ(chat().counts.size(), 0u) << "another endpoint of the same name";
+}
+
 TEST_F(Releases, ADollarLimitNeedsPrices) {
   SetEndpointKey key{.endpoint = "chat", .name = "paid", .hash = "h"};
   key.limits = {{LimitOf::usd, LimitPer::day, 5'000'000'000}};

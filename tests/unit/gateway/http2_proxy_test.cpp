@@ -296,6 +296,36 @@ TEST(Http2Proxy, AFloodEndsOnlyItsOwnConnection) {
   ASSERT_TRUE(rig.run_until([&] { return rig.gateway->find("app")->figures().in_flight == 0; }));
 }
 
+// Clients of another gateway share its connection: what one of them cancels is not held against
+// all.
+TEST(Http2Proxy, CancelledRequestsOfAnotherGatewayDoNotEndItsConnection) {
+  Rig rig;
+  std::string key = rig.gateway->figures().peer_key;
+  key = key.substr(0, key.find(':'));
+  auto fields = h2::request("GET", "/f/app/x");
+  fields.push_back({"x-billow-peer", key});
+  auto c = rig.client();
+  c.send(h2::preface() + h2::head(1, fields));
+  ASSERT_TRUE(rig.run_until([&] {
+    c.pull();
+    const auto frames = h2::read(c.received);
+    return h2::first(frames, h2::headers, 1) != nullptr;
+  }));
+  std::string all;
+  for (std::uint32_t id = 3; id < 2'000; id += 2)
+    all += h2::head(id, fields) + h2::frame(h2::rst_stream, 0, id, h2::number(8));
+  all += h2::head(2'001, fields);
+  c.send(all);
+  ASSERT_TRUE(rig.run_until([&] {
+    c.pull();
+    const auto frames = h2::read(c.received);
+    return h2::first(frames, h2::headers, 2'001) || h2::first(frames, h2::goaway, 0);
+  }));
+  const auto frames = h2::read(c.received);
+  EXPECT_TRUE(h2::first(frames, h2::headers, 2'001)) << "another client's request is answered";
+  EXPECT_FALSE(h2::first(frames, h2::goaway, 0));
+}
+
 TEST(Http2Proxy, Http1RequestsThatBeginLikeThePrefaceAreHttp1) {
   Rig rig;
   auto c = rig.client();

@@ -90,6 +90,36 @@ TEST(Peers, ARequestIsPassedOnToTheGatewayWithTheNamedCertificate) {
   EXPECT_EQ(two.served, 1);
 }
 
+// A gateway that was expelled knows the key: it changes when one goes, and stays otherwise.
+TEST(Peers, TheKeyChangesWhenAGatewayHasGone) {
+  struct Head final : HeadLink {
+    bool connected() const override { return true; }
+    void say(const FromGateway&) override {}
+    void ask(FromGateway, std::uint64_t, std::function<void(Result<Reply>)>) override {}
+  } head;
+  Two two;
+  two.far->set_link(&head);
+  const std::string before = two.far->figures().peer_key;
+  Table table;
+  table.endpoints = {two.far->find("app")->row()};
+  two.far->take_table(table);
+  EXPECT_EQ(two.far->figures().peer_key, before);
+  table.peer_epoch = 7;
+  two.far->take_table(table);
+  const Figures told = two.far->figures();
+  EXPECT_NE(told.peer_key, before);
+  two.far->take_table(table);
+  EXPECT_EQ(two.far->figures().peer_key, told.peer_key);
+  // Those that have not heard yet are served for a moment; then with the new key.
+  for (const std::string& key : {before, told.peer_key}) {
+    two.introduce(told.peer_address, key);
+    EXPECT_NE(two.ask().find("from the other region"), std::string::npos);
+  }
+  two.introduce(told.peer_address, std::string(32, 'x') + told.peer_key.substr(before.find(':')));
+  EXPECT_EQ(two.ask().find("from the other region"), std::string::npos);
+  two.far->set_link(nullptr);
+}
+
 TEST(Peers, AGatewayWithAnotherCertificateGetsNothing) {
   Two two;
   const Figures told = two.far->figures();

@@ -1,3 +1,4 @@
+#include <atomic>
 #include <csignal>
 #include <thread>
 
@@ -81,6 +82,70 @@ TEST(Loop, WatchesDescriptorsBothWays) {
   Timer t = loop.after(milliseconds(5), [&] { later = true; });
   ASSERT_TRUE(loop.run_until([&] { return later; }, patience));
   EXPECT_EQ(got, "abc");
+}
+
+// run() stays with descriptors while they are busy; everything else must have its turn too.
+TEST(Loop, BusyDescriptorsHoldUpNeitherTimersNorPostsNorTheEnd) {
+  Loop loop;
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  const Fd in(ends[0]), out(ends[1]);
+  ASSERT_EQ(::write(out.get(), "x", 1), 1);
+  // Never read: it is readable in every turn.
+  std::uint64_t turns = 0;
+  const Watch busy = loop.on_readable(in.get(), [&] { ++turns; });
+  int fired = 0;
+  const Timer timer = loop.every(milliseconds(5), [&] { ++fired; });
+  std::atomic<int> posted = 0;
+  std::atomic<bool> over = false;
+  const auto begun = system_clock().steady();
+  std::thread other([&] {
+    while (posted < 20 && !over) {
+      const int before = posted;
+      loop.post([&] { ++posted; });
+      while (posted == before && !over)
+        std::this_thread::yield();
+    }
+    loop.stop();
+  });
+  const Timer give_up = loop.after(seconds(20), [&] { loop.stop(); });
+  loop.run();
+  over = true;
+  other.join();
+  EXPECT_EQ(posted, 20) << "posts of another thread run";
+  EXPECT_GT(turns, 0u);
+  const auto took = system_clock().steady() - begun;
+  EXPECT_LT(took, seconds(10));
+  // And timers, while nothing is posted.
+  fired = 0;
+  const Timer end = loop.after(milliseconds(300), [&] { loop.stop(); });
+  loop.run();
+  EXPECT_GE(fired, 5) << "of about sixty";
+}
+
+// A post that comes while the loop waits for the next event of its descriptors is not late.
+TEST(Loop, APostInterruptsTheWaitForEvents) {
+  Loop loop;
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  const Fd in(ends[0]), out(ends[1]);
+  const Watch reader = loop.on_readable(in.get(), [&] {
+    char byte = 0;
+    (void)!::read(in.get(), &byte, 1);
+  });
+  std::atomic<int> done = 0;
+  std::thread other([&] {
+    for (int i = 1; i <= 500; ++i) {
+      (void)!::write(out.get(), "x", 1);
+      loop.post([&] { ++done; });
+      while (done < i)
+        std::this_thread::yield();
+    }
+    loop.stop();
+  });
+  loop.run();
+  other.join();
+  EXPECT_EQ(done, 500);
 }
 
 TEST(Loop, SignalsArriveOnTheLoop) {

@@ -93,6 +93,7 @@ struct Decider {
   Decision operator()(const SetEndpointKey& c);
   Decision operator()(const ChangeRelease& c);
   Decision operator()(const RecordKeyUses& c);
+  Decision operator()(const RecordEndpointCounts& c);
   Decision operator()(const StartReplica& c);
   Decision operator()(const AcceptCall& c);
   Decision operator()(const EndCall& c);

@@ -1,5 +1,6 @@
 // Canaries of endpoints: a new revision that gets a part of the requests beside the old one, until
-// it takes over or ends. And keys: what callers may use, and what they have used.
+// it takes over or ends. Keys: what callers may use, and what they have used. And what gateways
+// have counted.
 //
 // A canary starts like any revision (`Endpoint::rolling`); when it is healthy it becomes
 // `Endpoint::canary`, and the old one keeps serving. Promoted, it rolls out like any revision while
@@ -19,6 +20,8 @@ constexpr std::uint32_t traffic_max = 990;  // beyond it there is nothing to com
 constexpr std::int64_t key_use_days = 92;   // kept for reports
 constexpr std::size_t key_uses_max = 1000;  // in one report
 constexpr std::size_t key_limits_max = 9;   // one of each kind and period
+constexpr std::size_t counts_max = 1000;    // of endpoints in one report
+constexpr std::size_t gateways_max = 32;    // whose counts of an endpoint are kept apart
 
 }  // namespace
 
@@ -112,6 +115,33 @@ Decision Decider::operator()(const RecordKeyUses& c) {
   return Events{std::move(used)};
 }
 
+// A report never lowers a count: people add and compare these sums.
+Decision Decider::operator()(const RecordEndpointCounts& c) {
+  if (c.counts.size() > counts_max)
+    return fail(Code::invalid, fmt::format("a report counts more than {} endpoints", counts_max));
+  EndpointsCounted counted;
+  for (EndpointCount count : c.counts) {
+    const auto found = state.endpoints.find(count.endpoint);
+    if (found == state.endpoints.end() || count.gateway.empty())
+      continue;
+    bool more = false;
+    const auto known =
+        std::ranges::find(found->second.counts, count.gateway, &EndpointCount::gateway);
+    for (const auto counter : endpoint_counters) {
+      const std::uint64_t before = known == found->second.counts.end() ? 0 : *known.*counter;
+      more = more || count.*counter > before;
+      count.*counter = std::max(count.*counter, before);
+    }
+    if (!more)
+      continue;
+    count.at = context.now;
+    counted.counts.push_back(std::move(count));
+  }
+  if (counted.counts.empty())
+    return Events{};
+  return Events{std::move(counted)};
+}
+
 // ---- folding
 
 void Applier::operator()(const ReleaseChanged& c) {
@@ -148,6 +178,30 @@ void Applier::operator()(const KeysUsed& u) {
   const std::int64_t oldest = state.key_uses.rbegin()->day - key_use_days;
   while (state.key_uses.begin()->day < oldest)
     state.key_uses.erase(state.key_uses.begin());
+}
+
+// Gateways come and go; those that have not counted for longest are added up under no name.
+void Applier::operator()(const EndpointsCounted& u) {
+  for (const EndpointCount& count : u.counts) {
+    auto& counts = endpoint(count.endpoint).counts;
+    const auto known = std::ranges::find(counts, count.gateway, &EndpointCount::gateway);
+    if (known != counts.end())
+      *known = count;
+    else
+      counts.push_back(count);
+    if (counts.size() <= gateways_max)
+      continue;
+    auto earlier = std::ranges::find(counts, "", &EndpointCount::gateway);
+    if (earlier == counts.end())
+      earlier = counts.insert(counts.end(), {.endpoint = count.endpoint, .at = count.at});
+    auto oldest = counts.end();
+    for (auto at = counts.begin(); at != counts.end(); ++at)
+      if (!at->gateway.empty() && (oldest == counts.end() || at->at < oldest->at))
+        oldest = at;
+    for (const auto counter : endpoint_counters)
+      *earlier.*counter += *oldest.*counter;
+    counts.erase(oldest);
+  }
 }
 
 }  // namespace billow::control
