@@ -316,6 +316,9 @@ Status Store::write_pack(std::string_view pack, const std::vector<PieceAt>& piec
   const std::string name = hex(random_bytes(12)) + ".pack";
   BILLOW_TRY_VOID(writer_.write(options_.directory + "/packs/" + name, pack));
   std::lock_guard lock(mutex_);
+  // Another thread may have brought the same in the meantime.
+  if (std::ranges::all_of(pieces, [&](const PieceAt& one) { return places_.contains(one.digest); }))
+    return ::unlink((options_.directory + "/packs/" + name).c_str()), Status{};
   const auto place =
       packs_.insert(packs_.end(), Pack{name, pack.size(), system_clock().steady(), {}});
   bytes_ += pack.size();

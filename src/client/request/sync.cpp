@@ -196,6 +196,8 @@ Result<Upload> upload(Client& client, const std::string& shown, const Look& look
         BILLOW_TRY(octets(head, net::Method::post, "/v1/files/trees", list))));
     if (missing.empty())
       return out;
+    if (near && attempt == 1 && found.sources.empty())
+      continue;  // the head has lost what the cache remembers
     auto sent = Sender(client.address(), found, missing).run();
     if (!sent) {
       if (sent.error().code == Code::conflict && attempt < 3)
