@@ -157,7 +157,9 @@ void open_door(CallPtr call) {
   const auto ticket = call->host.file_ticket(tree_owner(*call), limit_of(*call));
   if (!ticket)
     return call->fail(ticket.error());
-  call->reply(200, Json::object({{"socket", ticket->socket}, {"ticket", ticket->ticket}}));
+  call->reply(200, Json::object({{"socket", ticket->socket},
+                                 {"ticket", ticket->ticket},
+                                 {"uid", std::int64_t{ticket->uid}}}));
 }
 
 // A node tells whose data it has in its caches, and hears whose must go.

@@ -15,6 +15,9 @@ namespace billow::files {
 struct DoorTicket {
   std::string socket;  // an abstract name
   std::string ticket;
+  // The head's user. The client hands no descriptor to anybody else: after the head has ended,
+  // any process may listen at the name.
+  std::uint32_t uid = UINT32_MAX;
 };
 inline constexpr std::size_t door_ticket_bytes = 32;
 // What one ticket is good for: beyond it the client asks for another, and its token is checked

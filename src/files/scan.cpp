@@ -227,9 +227,13 @@ class Walker {
   }
 
   Status digest_all() {
-    if (!BILLOW_TRY(digest_elsewhere()))
+    const bool nothing = options_.digester && unread_.empty();
+    const bool elsewhere = nothing || BILLOW_TRY(digest_elsewhere());
+    if (!elsewhere)
       BILLOW_TRY_VOID(digest_here());
     note_digests();
+    if (!elsewhere)
+      note_sources();
     return {};
   }
 
@@ -282,6 +286,9 @@ class Walker {
     }
     if (gone)
       std::erase_if(out_.tree.entries, [](const Entry& e) { return e.path.empty(); });
+  }
+
+  void note_sources() {
     out_.sources.reserve(out_.tree.entries.size());
     for (const Entry& e : out_.tree.entries)
       for (std::size_t i = 0; i < e.pieces.size(); ++i)

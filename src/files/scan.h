@@ -21,7 +21,8 @@ struct Source {
 
 struct Scan {
   Tree tree;
-  std::unordered_map<Sha256, Source, DigestHash> sources;  // where each piece can be read
+  // Where each piece can be read. Empty if somebody else has read all files (digester).
+  std::unordered_map<Sha256, Source, DigestHash> sources;
   std::vector<std::string> warnings;  // ".env may contain secrets and is left out"
 };
 

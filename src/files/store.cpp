@@ -84,6 +84,10 @@ void Store::load_pieces(Packs::iterator pack, int fd) {
     at += pack_header_bytes;
     if (size > piece_bytes || at + size > pack->bytes)
       break;
+    if (is_filler(digest, size)) {
+      at += size;
+      continue;
+    }
     if (places_.emplace(digest, Place{pack, at, static_cast<std::uint32_t>(size)}).second)
       pack->pieces.push_back(digest);
     at += size;
@@ -245,6 +249,19 @@ Result<std::vector<Sha256>> Store::add_unnamed(const std::string& owner,
   return digests;
 }
 
+Result<Sha256> Store::add_large(const std::string& owner,
+                                std::span<char> pack,
+                                const OwnerLimit& limit) {
+  if (pack.size() <= large_pack_begin || pack.size() - large_pack_begin > piece_bytes)
+    return fail(Code::invalid, "the pack of files is truncated");
+  const auto size = static_cast<std::uint32_t>(pack.size() - large_pack_begin);
+  const Sha256 digest = sha256({pack.data() + large_pack_begin, size});
+  begin_large_pack(pack.data(), digest, size);
+  BILLOW_TRY_VOID(
+      add_checked(owner, {pack.data(), pack.size()}, {{digest, large_pack_begin, size}}, limit));
+  return digest;
+}
+
 Status Store::add_checked(const std::string& owner,
                           std::string_view pack,
                           std::vector<PieceAt> pieces,
@@ -254,23 +271,22 @@ Status Store::add_checked(const std::string& owner,
     brought.push_back(piece.digest);
   check_packs_of(brought);
   std::uint64_t newly_owned = 0;
-  bool all_fresh = true;
+  const std::size_t all = pieces.size();
+  DigestSet seen;  // a pack may hold a piece twice; it counts and is stored once
+  std::erase_if(pieces, [&](const PieceAt& piece) { return !seen.insert(piece.digest).second; });
   {
     std::lock_guard lock(mutex_);
-    for (const PieceAt& piece : pieces) {
+    for (const PieceAt& piece : pieces)
       if (!owner.empty() && !owners_.has(owner, piece.digest))
         newly_owned += piece.size;
-      all_fresh = all_fresh && !places_.contains(piece.digest);
-    }
     if (limit.error)
       if (const std::uint64_t wanted = bytes_of_locked(owner) + newly_owned;
           wanted > limit.bytes_max)
         return pass(limit.error(wanted));
-    if (!all_fresh)
-      std::erase_if(pieces, [&](const PieceAt& piece) { return places_.contains(piece.digest); });
+    std::erase_if(pieces, [&](const PieceAt& piece) { return places_.contains(piece.digest); });
   }
   std::string fresh;  // the pieces that are new, as a pack
-  if (!all_fresh) {
+  if (pieces.size() < all) {
     for (PieceAt& piece : pieces) {
       add_piece(fresh, piece.digest, pack.substr(piece.offset, piece.size));
       piece.offset = fresh.size() - piece.size;
@@ -298,8 +314,11 @@ Status Store::write_pack(std::string_view pack, const std::vector<PieceAt>& piec
                   "stop jobs you do not need, or keep data on a volume");
   }
   const std::string name = hex(random_bytes(12)) + ".pack";
-  BILLOW_TRY_VOID(write_file_atomic(options_.directory + "/packs/" + name, pack, 0600));
+  BILLOW_TRY_VOID(writer_.write(options_.directory + "/packs/" + name, pack));
   std::lock_guard lock(mutex_);
+  // Another thread may have brought the same in the meantime.
+  if (std::ranges::all_of(pieces, [&](const PieceAt& one) { return places_.contains(one.digest); }))
+    return ::unlink((options_.directory + "/packs/" + name).c_str()), Status{};
   const auto place =
       packs_.insert(packs_.end(), Pack{name, pack.size(), system_clock().steady(), {}});
   bytes_ += pack.size();

@@ -28,6 +28,7 @@
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "files/large_pack.h"
 #include "files/owners.h"
 #include "files/pack.h"
 #include "files/tree.h"
@@ -73,6 +74,11 @@ class Store {
   Result<std::vector<Sha256>> add_unnamed(const std::string& owner,
                                           std::span<char> pack,
                                           const OwnerLimit& limit = {});
+  // The same for one large piece that becomes a pack of its own (large_pack.h): its content begins
+  // at `large_pack_begin`, and what stands before it is written here.
+  Result<Sha256> add_large(const std::string& owner,
+                           std::span<char> pack,
+                           const OwnerLimit& limit = {});
   std::uint64_t bytes_of(const std::string& owner);  // of what it has brought and is still kept
   Result<std::string> read(const Sha256& digest);
   // Where the content is, for a process that sees the same files. Whoever has opened the file in
@@ -145,6 +151,7 @@ class Store {
   std::unordered_map<Sha256, Place, DigestHash> places_;
   std::uint64_t bytes_ = 0;
   Owners owners_;
+  PackWriter writer_;
   std::unordered_map<std::string, std::uint64_t> owned_bytes_;  // counted when first asked for
   std::size_t unchecked_ = 0;                                   // packs
   DigestSet checked_trees_;

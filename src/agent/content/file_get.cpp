@@ -247,8 +247,6 @@ Status FileService::send_pieces(int peer,
   return send_all(peer, out);
 }
 
-// Only files of the file system that the jobs' directories are on: of another, such as one that the
-// job itself serves, a write might never end.
 Status FileService::fill_large(int peer,
                                const files::Tree& tree,
                                std::string_view wanted,
@@ -267,10 +265,7 @@ Status FileService::fill_large(int peer,
     for (std::size_t i = at; i < std::min(large.size(), at + filled_at_once); ++i) {
       descriptors.push_back(BILLOW_TRY(receive_descriptor(peer)));
       const int fd = descriptors.back().get();
-      struct stat info {};
-      // A file of the job's own, whose rights a write of root's would leave as they are.
-      if (::fstat(fd, &info) != 0 || info.st_dev != own.st_dev || !who || info.st_uid != who->uid ||
-          info.st_nlink > 1 || (info.st_mode & (S_ISUID | S_ISGID)) != 0)
+      if (!who || !may_fill(fd, {own.st_dev, who->uid}))
         return fail(Code::invalid, "a job's file is not in its directory");
       for (std::size_t piece = 0; piece < large[i]->pieces.size(); ++piece)
         targets.push_back({large[i]->pieces[piece], fd, piece * std::uint64_t{files::piece_bytes},

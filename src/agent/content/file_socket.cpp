@@ -90,6 +90,13 @@ Result<Fd> receive_descriptor(int fd) {
   return out;
 }
 
+bool may_fill(int descriptor, const FillTerms& terms) {
+  struct stat info {};
+  return ::fstat(descriptor, &info) == 0 && S_ISREG(info.st_mode) && info.st_dev == terms.device &&
+         info.st_uid == terms.user && info.st_nlink <= 1 &&
+         (info.st_mode & (S_ISUID | S_ISGID)) == 0;
+}
+
 void be_patient(int fd, int seconds) {
   const timeval patience{seconds, 0};
   ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <sys/socket.h>
+#include <sys/types.h>
 
 #include <string>
 #include <string_view>
@@ -23,6 +24,14 @@ Result<std::string> receive_line(int fd);
 // Passes a descriptor. A received one is always that of a plain file that can be written.
 Status send_descriptor(int fd, int sent);
 Result<Fd> receive_descriptor(int fd);
+// Whether the agent may fill such a file for a job: it lies on the device of the jobs' directories
+// (a write to another, such as one that the job itself serves, might never end), belongs to the
+// job's user, has no second name, and no rights that a write of root's would leave as they are.
+struct FillTerms {
+  dev_t device = 0;
+  uid_t user = 0;
+};
+bool may_fill(int descriptor, const FillTerms& terms);
 
 inline constexpr std::string_view fds_word = " fds";  // after the digest of `get`
 inline constexpr const char* not_its_files = "these are not this job's files";

@@ -2,7 +2,10 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/fs.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,7 +16,8 @@
 namespace billow::agent {
 namespace {
 
-constexpr unsigned copying_threads_max = 4;
+// More than cores: while one waits for the disk, another copies.
+constexpr std::size_t copying_threads_max = 4;
 
 Status read_at(int fd, char* into, std::size_t size, std::uint64_t offset) {
   for (std::size_t done = 0; done < size;) {
@@ -40,23 +44,35 @@ Status write_at(int fd, std::string_view data, std::uint64_t offset) {
   return {};
 }
 
-// Inside the kernel where that works, else through a buffer.
-Status copy_range(int from, std::uint64_t offset, const PieceSource::Target& to) {
-  std::uint64_t done = 0;
-  while (done < to.size) {
-    off_t in = static_cast<off_t>(offset + done), out = static_cast<off_t>(to.offset + done);
-    const ssize_t n = ::copy_file_range(from, &in, to.descriptor, &out, to.size - done, 0);
-    if (n < 0 && errno == EINTR)
-      continue;
-    if (n <= 0)
-      break;
-    done += static_cast<std::uint64_t>(n);
-  }
-  if (done == to.size)
+// Shares the blocks where the file system can (XFS, Btrfs): nothing is copied at all.
+bool share_blocks(int from, std::uint64_t offset, const PieceSource::Target& to) {
+  file_clone_range range{from, offset, to.size, to.offset};
+  return offset % files::large_pack_begin == 0 && ::ioctl(to.descriptor, FICLONERANGE, &range) == 0;
+}
+
+bool is_cached(int fd, std::uint64_t offset) {
+  char octet = 0;
+  iovec part{&octet, 1};
+  return ::preadv2(fd, &part, 1, static_cast<off_t>(offset), RWF_NOWAIT) == 1;
+}
+
+// The pack past the page cache, which the job's own file needs more; invalid: it is in the cache,
+// or cannot be read so.
+Fd open_directly(int fd, std::uint64_t offset, std::uint32_t size) {
+  if (offset % files::large_pack_begin != 0 || size % files::large_pack_begin != 0 ||
+      is_cached(fd, offset + size - 1))
+    return Fd();
+  return Fd(
+      ::open(("/proc/self/fd/" + std::to_string(fd)).c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT));
+}
+
+Status copy_range(int from, std::uint64_t offset, const PieceSource::Target& to, char* buffer) {
+  if (share_blocks(from, offset, to))
     return {};
-  std::string buffer(to.size - done, '\0');
-  BILLOW_TRY_VOID(read_at(from, buffer.data(), buffer.size(), offset + done));
-  return write_at(to.descriptor, buffer, to.offset + done);
+  const Fd directly = open_directly(from, offset, to.size);
+  if (!directly || !read_at(directly.get(), buffer, to.size, offset))
+    BILLOW_TRY_VOID(read_at(from, buffer, to.size, offset));
+  return write_at(to.descriptor, {buffer, to.size}, to.offset);
 }
 
 }  // namespace
@@ -74,6 +90,9 @@ Status PieceSource::open_at(const files::PieceFile& place,
       last.fd = Fd();
       return fail(Code::forbidden, fmt::format("{} is not a file of the head's", place.path));
     }
+    // Looking at its header must not bring the content into the page cache.
+    if (place.offset == files::large_pack_begin)
+      ::posix_fadvise(last.fd.get(), 0, 0, POSIX_FADV_RANDOM);
   }
   char header[files::pack_header_bytes];
   if (place.offset < sizeof header ||
@@ -120,23 +139,25 @@ Status PieceSource::append(const Sha256& digest, std::string& to) {
   return read_at(last_.fd.get(), to.data() + begin, place.size, place.offset);
 }
 
-Status PieceSource::copy(const Target& target, Opened& last) const {
+Status PieceSource::copy(const Target& target, Opened& last, char* buffer) const {
   const files::PieceFile place = BILLOW_TRY(find(target.digest));
   BILLOW_TRY_VOID(open_at(place, target.digest, last));
   if (place.size != target.size)
     return fail(Code::invalid, "a piece of a file does not have its size");
-  return copy_range(last.fd.get(), place.offset, target);
+  return copy_range(last.fd.get(), place.offset, target, buffer);
 }
 
-Status PieceSource::copy(const std::vector<Target>& targets) {
+Status PieceSource::copy(std::vector<Target> targets) {
+  // Writes to one file wait for each other: the threads get pieces of different ones.
+  std::ranges::stable_sort(targets, {}, &Target::offset);
   std::atomic<std::size_t> next{0};
-  const std::size_t count = std::min<std::size_t>(
-      {copying_threads_max, std::max(1u, std::thread::hardware_concurrency()), targets.size()});
+  const std::size_t count = std::min<std::size_t>(copying_threads_max, targets.size());
   std::vector<std::vector<Target>> failed(count);
   const auto work = [&](std::vector<Target>& left) {
     Opened last;
+    const files::AlignedMemory buffer = files::aligned_memory(files::piece_bytes);
     for (std::size_t i; (i = next++) < targets.size();)
-      if (!copy(targets[i], last))
+      if (!copy(targets[i], last, buffer.get()))
         left.push_back(targets[i]);
   };
   {

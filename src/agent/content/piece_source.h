@@ -40,14 +40,14 @@ class PieceSource {
     std::uint32_t size = 0;
   };
   // With several threads.
-  Status copy(const std::vector<Target>& targets);
+  Status copy(std::vector<Target> targets);
 
  private:
   struct Opened {
     std::string path;
     Fd fd;
   };
-  Status copy(const Target& target, Opened& last) const;
+  Status copy(const Target& target, Opened& last, char* buffer) const;
   Result<files::PieceFile> find(const Sha256& digest) const;
   // Opens the pack if it is not the one that was used last, and makes sure that it holds the piece.
   Status open_at(const files::PieceFile& place, const Sha256& digest, Opened& last) const;

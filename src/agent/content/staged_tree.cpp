@@ -8,7 +8,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <condition_variable>
 #include <cstring>
+#include <mutex>
+#include <system_error>
+#include <thread>
 #include <unordered_map>
 
 #include "base/file.h"
@@ -48,6 +52,10 @@ std::vector<std::string> names_in(DIR* dir) {
   return out;
 }
 
+constexpr std::size_t cleaning_threads_max = 4;
+constexpr std::size_t waiting_max = 64;  // directories, each with an open descriptor
+
+// Several threads: most of the time goes into asking the kernel for the states of files.
 class Cleaner {
  public:
   Cleaner(const std::string& directory, const files::Tree& tree, const EntryStates& states)
@@ -63,11 +71,61 @@ class Cleaner {
     if (!root || ::fstat(root.get(), &info) != 0)
       return fail_errno(directory_, errno);
     owner_ = info.st_uid;
-    BILLOW_TRY_VOID(clean(std::move(root), ""));
-    return std::move(kept_);
+    waiting_.push_back({std::move(root), ""});
+    {
+      const std::size_t count = std::min<std::size_t>(
+          {cleaning_threads_max, std::max(1u, std::thread::hardware_concurrency()),
+           tree_.entries.size() / 512 + 1});
+      std::vector<std::jthread> others;
+      try {
+        for (std::size_t i = 1; i < count; ++i)
+          others.emplace_back([this] { work(); });
+      } catch (const std::system_error&) {
+        // The job may start no more threads: fewer do the same.
+      }
+      work();
+    }
+    BILLOW_TRY_VOID(trouble_);
+    return std::vector<bool>(kept_.begin(), kept_.end());
   }
 
  private:
+  struct Directory {
+    Fd fd;
+    std::string path;
+  };
+
+  void work() {
+    for (std::unique_lock lock(mutex_);;) {
+      changed_.wait(lock, [this] { return !waiting_.empty() || at_work_ == 0; });
+      if (waiting_.empty())
+        return;
+      Directory next = std::move(waiting_.back());
+      waiting_.pop_back();
+      ++at_work_;
+      lock.unlock();
+      const Status done = clean(std::move(next.fd), next.path);
+      lock.lock();
+      if (!done && trouble_)
+        trouble_ = done;
+      if (--at_work_ == 0)
+        changed_.notify_all();
+    }
+  }
+
+  // Now, or by whichever thread is free.
+  Status clean_below(Fd fd, const std::string& path) {
+    {
+      std::lock_guard lock(mutex_);
+      if (waiting_.size() < waiting_max) {
+        waiting_.push_back({std::move(fd), path});
+        changed_.notify_one();
+        return {};
+      }
+    }
+    return clean(std::move(fd), path);
+  }
+
   Status clean(Fd fd, const std::string& above) {
     const std::string where = directory_ + (above.empty() ? "" : "/" + above);
     const int at = fd.get();
@@ -85,13 +143,13 @@ class Cleaner {
         BILLOW_TRY_VOID(remove(at, name, S_ISDIR(info.st_mode)));
         continue;
       }
-      kept_[found->second] = true;
+      kept_[found->second] = 1;
       if (!S_ISDIR(info.st_mode))
         continue;
       Fd below(::openat(at, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
       if (!below)
         return fail_errno(directory_ + "/" + path, errno);
-      BILLOW_TRY_VOID(clean(std::move(below), path));
+      BILLOW_TRY_VOID(clean_below(std::move(below), path));
     }
     return {};
   }
@@ -130,8 +188,13 @@ class Cleaner {
   const files::Tree& tree_;
   const EntryStates& states_;
   std::unordered_map<std::string_view, std::size_t> by_path_;
-  std::vector<bool> kept_;
+  std::vector<char> kept_;  // each is written by one thread
   uid_t owner_ = 0;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Directory> waiting_;
+  std::size_t at_work_ = 0;
+  Status trouble_;  // the first
 };
 
 }  // namespace

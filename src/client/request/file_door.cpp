@@ -7,8 +7,6 @@
 #include <sys/un.h>
 
 #include <algorithm>
-#include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <cstring>
 #include <mutex>
@@ -18,8 +16,9 @@
 #include "base/file.h"
 #include "base/platform.h"
 #include "base/text.h"
-#include "client/frame/progress.h"
+#include "client/request/upload_threads.h"
 #include "files/pack.h"
+#include "net/sockets.h"
 
 namespace billow::client {
 namespace {
@@ -28,6 +27,7 @@ using files::DoorAnswer;
 using files::DoorRequest;
 using files::Undigested;
 
+// More than cores: while one waits for the head's disk, another is read and hashed.
 constexpr std::size_t threads_max = 4;
 constexpr std::uint64_t small_bytes_max = 256 << 10;  // of a file that is read and sent here
 constexpr std::size_t batch_bytes_wanted = 1 << 20;
@@ -84,7 +84,7 @@ class Connection {
     const auto size =
         static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + ticket.socket.size());
     if (::connect(out.fd_.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0 ||
-        !out.send(ticket.ticket))
+        net::sockets::peer_uid(out.fd_.get()) != ticket.uid || !out.send(ticket.ticket))
       return std::nullopt;
     return out;
   }
@@ -172,29 +172,13 @@ class Bringer {
     std::uint64_t total = 0;
     for (const Undigested& file : files_)
       total += file.size;
-    working_ = std::min({threads_max, std::size_t{std::max(2u, cores())}, parts_.size()});
-    std::vector<std::thread> threads;
-    for (std::size_t i = 0, count = working_; i < count; ++i)
-      threads.emplace_back([this] {
-        work();
-        std::lock_guard lock(mutex_);
-        --working_;
-        ended_.notify_one();
-      });
-    Progress progress("upload", ProgressUnit::bytes);
-    for (std::unique_lock lock(mutex_);
-         !ended_.wait_for(lock, std::chrono::milliseconds(100), [this] { return working_ == 0; });)
-      progress.update(sent_, total);
-    for (std::thread& thread : threads)
-      thread.join();
+    upload_in_threads({std::min(threads_max, parts_.size()), total, sent_}, [this] { work(); });
     if (trouble_)
       return pass(*trouble_);
     return !failed_;
   }
 
  private:
-  static unsigned cores() { return std::thread::hardware_concurrency(); }
-
   void work() {
     std::optional<Connection> head = connect();
     std::string pack;
@@ -332,8 +316,6 @@ class Bringer {
   const std::vector<Part> parts_;
   std::atomic<std::size_t> next_{0};
   std::mutex mutex_, ticket_mutex_;
-  std::condition_variable ended_;
-  std::size_t working_ = 0;
   bool failed_ = false;
   Trouble trouble_;
 };

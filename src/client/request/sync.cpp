@@ -10,7 +10,6 @@
 #include <cstdlib>
 #include <functional>
 #include <mutex>
-#include <thread>
 
 #include "base/file.h"
 #include "base/platform.h"
@@ -20,6 +19,7 @@
 #include "client/frame/table.h"
 #include "client/frame/terminal.h"
 #include "client/request/file_door.h"
+#include "client/request/upload_threads.h"
 #include "core/model/surroundings.h"
 #include "files/pack.h"
 #include "files/root.h"
@@ -79,21 +79,8 @@ class Sender {
     for (const Sha256& digest : missing_)
       if (const auto source = scan_.sources.find(digest); source != scan_.sources.end())
         total += source->second.size + files::pack_header_bytes;
-    std::vector<std::thread> threads;
-    working_ = std::min(connections, missing_.size() / 8 + 1);
-    for (std::size_t i = 0, count = working_; i < count; ++i)
-      threads.emplace_back([this] {
-        work();
-        std::lock_guard lock(mutex_);
-        --working_;
-        ended_.notify_one();
-      });
-    Progress progress("upload", ProgressUnit::bytes);
-    for (std::unique_lock lock(mutex_);
-         !ended_.wait_for(lock, std::chrono::milliseconds(100), [this] { return working_ == 0; });)
-      progress.update(sent_, total);
-    for (std::thread& thread : threads)
-      thread.join();
+    upload_in_threads({std::min(connections, missing_.size() / 8 + 1), total, sent_},
+                      [this] { work(); });
     if (trouble_)
       return pass(*trouble_);
     return sent_.load();
@@ -157,8 +144,6 @@ class Sender {
   std::vector<Sha256> missing_;
   std::size_t at_ = 0;
   std::mutex mutex_;
-  std::condition_variable ended_;
-  std::size_t working_ = 0;
   std::optional<Error> trouble_;
   std::atomic<std::uint64_t> sent_{0};
 };
@@ -189,7 +174,8 @@ Result<Upload> upload(Client& client, const std::string& shown, const Look& look
   FileDoor door([&client]() -> Result<files::DoorTicket> {
     const Json ticket = BILLOW_TRY(client.post("/v1/files/door"));
     return files::DoorTicket{std::string(ticket["socket"].str_or("")),
-                             std::string(ticket["ticket"].str_or(""))};
+                             std::string(ticket["ticket"].str_or("")),
+                             static_cast<std::uint32_t>(ticket["uid"].uint_or(UINT32_MAX))};
   });
   const bool near = is_on_this_machine(client, status);
   Octets head(client.address());
@@ -210,6 +196,8 @@ Result<Upload> upload(Client& client, const std::string& shown, const Look& look
         BILLOW_TRY(octets(head, net::Method::post, "/v1/files/trees", list))));
     if (missing.empty())
       return out;
+    if (near && attempt == 1 && found.sources.empty())
+      continue;  // the head has lost what the cache remembers
     auto sent = Sender(client.address(), found, missing).run();
     if (!sent) {
       if (sent.error().code == Code::conflict && attempt < 3)

@@ -2,14 +2,17 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/un.h>
 #include <sys/vfs.h>
+#include <unistd.h>
 
 #include <cstddef>
 #include <cstring>
+#include <optional>
 #include <span>
 
 #include "base/crypto.h"
@@ -26,7 +29,7 @@ using files::DoorRequest;
 constexpr std::size_t peers_max = 32;
 constexpr std::size_t grants_max = 1024;
 constexpr Duration grant_age_max = seconds(60);
-constexpr int ticket_patience_s = 5;
+constexpr Duration ticket_patience = seconds(5);
 constexpr int peer_patience_s = 60;
 
 void be_patient(int fd, int seconds) {
@@ -35,8 +38,19 @@ void be_patient(int fd, int seconds) {
   ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
 }
 
-bool receive(int fd, void* into, std::size_t size) {
+// With a deadline for all of it: a client that sends an octet now and then must not hold a thread.
+bool receive(int fd, void* into, std::size_t size, std::optional<SteadyTime> deadline = {}) {
   for (char* at = static_cast<char*>(into); size > 0;) {
+    if (deadline) {
+      const Duration left = *deadline - system_clock().steady();
+      pollfd waits{fd, POLLIN, 0};
+      const int ready =
+          left > Duration{} ? ::poll(&waits, 1, static_cast<int>(left.ns / 1'000'000) + 1) : 0;
+      if (ready < 0 && errno == EINTR)
+        continue;
+      if (ready <= 0)
+        return false;
+    }
     const ssize_t got = ::recv(fd, at, size, 0);
     if (got < 0 && errno == EINTR)
       continue;
@@ -107,14 +121,11 @@ std::string error_text(const Error& error) {
   return fmt::format("{}\n{}\n{}", static_cast<int>(error.code), error.message, error.hint);
 }
 
-// The piece as a pack without its digest. A file that became shorter is an error.
-Status read_piece(int fd, const DoorRequest& request, char* pack) {
-  std::memset(pack, 0, 32);
-  const std::uint64_t size = request.size;
-  std::memcpy(pack + 32, &size, sizeof size);
-  for (std::uint64_t done = 0; done < size;) {
-    const ssize_t got = ::pread(fd, pack + files::pack_header_bytes + done, size - done,
-                                static_cast<off_t>(request.offset + done));
+// A file that became shorter is an error.
+Status read_piece(int fd, const DoorRequest& request, char* into) {
+  for (std::uint64_t done = 0; done < request.size;) {
+    const ssize_t got =
+        ::pread(fd, into + done, request.size - done, static_cast<off_t>(request.offset + done));
     if (got < 0 && errno == EINTR)
       continue;
     if (got <= 0)
@@ -162,7 +173,7 @@ FileDoor::~FileDoor() {
 
 files::DoorTicket FileDoor::grant(const std::string& owner, const files::OwnerLimit& limit) {
   const SteadyTime now = system_clock().steady();
-  files::DoorTicket out{name_, hex(random_bytes(files::door_ticket_bytes / 2))};
+  files::DoorTicket out{name_, hex(random_bytes(files::door_ticket_bytes / 2)), ::geteuid()};
   std::lock_guard lock(mutex_);
   std::erase_if(grants_, [&](const auto& one) { return one.second.until < now; });
   if (grants_.size() < grants_max)
@@ -195,11 +206,10 @@ void FileDoor::accept() {
 }
 
 Result<FileDoor::Grant> FileDoor::redeem(int peer) {
-  be_patient(peer, ticket_patience_s);
-  std::string ticket(files::door_ticket_bytes, '\0');
-  if (!receive(peer, ticket.data(), ticket.size()))
-    return fail(Code::unauthorized, "no ticket");
   be_patient(peer, peer_patience_s);
+  std::string ticket(files::door_ticket_bytes, '\0');
+  if (!receive(peer, ticket.data(), ticket.size(), system_clock().steady() + ticket_patience))
+    return fail(Code::unauthorized, "no ticket");
   std::lock_guard lock(mutex_);
   const auto found = grants_.find(ticket);
   if (found == grants_.end() || found->second.until < system_clock().steady())
@@ -209,11 +219,21 @@ Result<FileDoor::Grant> FileDoor::redeem(int peer) {
   return out;
 }
 
+Result<std::vector<Sha256>> FileDoor::take_piece(int fd,
+                                                 const files::DoorRequest& request,
+                                                 char* buffer,
+                                                 const Grant& grant) {
+  BILLOW_TRY_VOID(read_piece(fd, request, buffer + files::large_pack_begin));
+  return std::vector<Sha256>{BILLOW_TRY(store_.add_large(
+      grant.owner, {buffer, files::large_pack_begin + request.size}, grant.limit))};
+}
+
 void FileDoor::serve(int peer) {
   const auto grant = redeem(peer);
   if (!grant)
     return;
-  std::string buffer(files::pack_bytes_max, '\0');
+  static_assert(files::large_pack_begin + files::piece_bytes <= files::pack_bytes_max);
+  const files::AlignedMemory buffer = files::aligned_memory(files::pack_bytes_max);
   std::uint64_t left = files::door_bytes_per_ticket;
   DoorRequest request;
   for (Fd attached; receive_request(peer, request, attached); attached.reset()) {
@@ -221,10 +241,8 @@ void FileDoor::serve(int peer) {
     if ((!piece && request.kind != DoorRequest::pack) || request.size == 0 ||
         request.size > (piece ? files::piece_bytes : files::pack_bytes_max))
       return;
-    std::size_t bytes = request.size;
-    if (!piece && !receive(peer, buffer.data(), bytes))
+    if (!piece && !receive(peer, buffer.get(), request.size))
       return;
-    Status read;
     if (request.size > left) {
       if (!send_answer(peer, DoorAnswer::exhausted, {}))
         return;
@@ -236,13 +254,9 @@ void FileDoor::serve(int peer) {
       continue;
     }
     left -= request.size;
-    if (piece) {
-      read = read_piece(attached.get(), request, buffer.data());
-      bytes += files::pack_header_bytes;
-    }
     const auto digests =
-        read ? store_.add_unnamed(grant->owner, {buffer.data(), bytes}, grant->limit)
-             : Result<std::vector<Sha256>>(pass(read.error()));
+        piece ? take_piece(attached.get(), request, buffer.get(), *grant)
+              : store_.add_unnamed(grant->owner, {buffer.get(), request.size}, grant->limit);
     if (!(digests ? send_answer(peer, DoorAnswer::digests, files::encode_digests(*digests))
                   : send_answer(peer, DoorAnswer::error, error_text(digests.error()))))
       return;

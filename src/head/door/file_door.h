@@ -35,6 +35,10 @@ class FileDoor {
   void accept();
   void serve(int peer);
   Result<Grant> redeem(int peer);
+  Result<std::vector<Sha256>> take_piece(int fd,
+                                         const files::DoorRequest& request,
+                                         char* buffer,
+                                         const Grant& grant);
 
   files::Store& store_;
   const Fd listener_;

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -135,6 +136,48 @@ TEST_F(Door, WithoutAValidTicketNothingIsTaken) {
   EXPECT_FALSE(store_->has(sha256("other content")));
 }
 
+// The name of an ended head's socket is free for anybody.
+TEST_F(Door, NothingIsSentToASocketOfAnotherUser) {
+  std::vector<files::Undigested> files{file("secret", std::string(1 << 20, 's'))};
+  FileDoor other([&]() -> Result<files::DoorTicket> {
+    files::DoorTicket ticket = door_->grant("user:1", {});
+    ticket.uid += 1;
+    return ticket;
+  });
+  const auto done = other.bring(files);
+  ASSERT_TRUE(done);
+  EXPECT_FALSE(*done);
+  EXPECT_EQ(store_->bytes(), 0u);
+  EXPECT_EQ(other.sent_bytes(), 0u);
+}
+
+Fd connected(const files::DoorTicket& ticket) {
+  Fd out(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path + 1, ticket.socket.data(), ticket.socket.size());
+  EXPECT_EQ(
+      ::connect(out.get(), reinterpret_cast<const sockaddr*>(&address),
+                static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + ticket.socket.size())),
+      0);
+  return out;
+}
+
+// An octet now and then does not hold a thread of the head's.
+TEST_F(Door, ATicketThatComesSlowlyIsNotWaitedFor) {
+  const files::DoorTicket ticket = door_->grant("user:1", {});
+  const Fd socket = connected(ticket);
+  const SteadyTime began = system_clock().steady();
+  bool closed = false;
+  for (std::size_t i = 0; !closed && i < 30; ++i) {
+    (void)::send(socket.get(), &ticket.ticket[i], 1, MSG_NOSIGNAL);
+    pollfd ended{socket.get(), POLLIN, 0};
+    closed = ::poll(&ended, 1, 400) > 0;
+  }
+  EXPECT_TRUE(closed);
+  EXPECT_LT((system_clock().steady() - began).seconds(), 9.0);
+}
+
 std::size_t open_files() {
   std::size_t n = 0;
   for ([[maybe_unused]] const auto& one : std::filesystem::directory_iterator("/proc/self/fd"))
@@ -146,14 +189,7 @@ TEST_F(Door, DescriptorsBeyondTheFirstAreNotKept) {
   const std::string path = file("large", std::string(1000, 'x')).path;
   const Fd sent(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   const files::DoorTicket ticket = door_->grant("user:1", {});
-  const Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  std::memcpy(address.sun_path + 1, ticket.socket.data(), ticket.socket.size());
-  ASSERT_EQ(
-      ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address),
-                static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + ticket.socket.size())),
-      0);
+  const Fd socket = connected(ticket);
   ASSERT_EQ(::send(socket.get(), ticket.ticket.data(), ticket.ticket.size(), 0), 32);
   const auto before = open_files();
   for (int i = 0; i < 20; ++i) {

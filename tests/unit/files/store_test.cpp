@@ -1,0 +1,230 @@
+// The store of content: what it names, counts and keeps, and what it believes after a power
+// failure.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+
+#include "base/file.h"
+#include "files/large_pack.h"
+#include "files/pack.h"
+#include "files/store.h"
+#include "files/tree.h"
+
+namespace billow::files {
+namespace {
+
+class StoredFiles : public testing::Test {
+ protected:
+  StoredFiles() {
+    char name[] = "/var/tmp/billow-store-XXXXXX";
+    root_ = ::mkdtemp(name);
+  }
+  ~StoredFiles() override { (void)remove_tree(root_); }
+  std::string at(const std::string& path) const { return root_ + "/" + path; }
+  static Entry file(std::string path, std::string_view text) {
+    return {.path = std::move(path),
+            .kind = Kind::file,
+            .mode = 0644,
+            .size = text.size(),
+            .target = {},
+            .pieces = {sha256(text)}};
+  }
+
+ private:
+  std::string root_;
+};
+
+// A pack whose digests the store itself computes.
+std::string unnamed(const std::vector<std::string>& contents) {
+  std::string pack;
+  for (const std::string& content : contents)
+    add_piece(pack, Sha256{}, content);
+  return pack;
+}
+
+TEST_F(StoredFiles, AStoreNamesContentThatComesWithoutDigests) {
+  auto store = Store::open({.directory = at("store"), .bytes_max = 1 << 30});
+  std::string pack = unnamed({"one", "two", "one"});
+  const auto named = (*store)->add_unnamed("user:1", pack);
+  ASSERT_TRUE(named) << named.error().message;
+  EXPECT_EQ(*named, (std::vector<Sha256>{sha256("one"), sha256("two"), sha256("one")}));
+  EXPECT_EQ(*(*store)->read(sha256("two")), "two");
+  EXPECT_TRUE((*store)->missing("user:1", *named).empty());
+  EXPECT_EQ((*store)->missing("user:2", *named).size(), 2u);
+  pack.pop_back();
+  EXPECT_FALSE((*store)->add_unnamed("user:1", pack));
+  std::string more = unnamed({"three"});
+  const OwnerLimit limit{8, [](std::uint64_t) {
+                           return Error{Code::exhausted, "enough"};
+                         }};
+  const auto refused = (*store)->add_unnamed("user:1", more, limit);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().message, "enough");
+  EXPECT_FALSE((*store)->has(sha256("three")));
+}
+
+TEST_F(StoredFiles, ContentTwiceInOnePackCountsAndIsStoredOnce) {
+  auto store = Store::open({.directory = at("store"), .bytes_max = 1 << 30});
+  const std::string content(1000, 'x');
+  std::string pack = unnamed({content, "other", content, content});
+  const OwnerLimit limit{1005, [](std::uint64_t) {
+                           return Error{Code::exhausted, "enough"};
+                         }};
+  const auto named = (*store)->add_unnamed("user:1", pack, limit);
+  ASSERT_TRUE(named) << named.error().message;
+  EXPECT_EQ(named->size(), 4u);
+  EXPECT_EQ((*store)->bytes_of("user:1"), 1005u);
+  EXPECT_EQ((*store)->bytes(), 1005 + 2 * pack_header_bytes);
+  store->reset();
+  store = Store::open({.directory = at("store"), .bytes_max = 1 << 30});
+  EXPECT_EQ((*store)->bytes_of("user:1"), 1005u);
+  EXPECT_EQ(*(*store)->read(sha256(content)), content);
+}
+
+// A large piece has a pack of its own, in which its content begins at a page.
+TEST_F(StoredFiles, ALargePieceBeginsAtAPageAndIsAPieceLikeOthers) {
+  for (const std::size_t size : {std::size_t{1}, std::size_t{5000}, piece_bytes}) {
+    const auto options =
+        Store::Options{.directory = at("store" + std::to_string(size)), .bytes_max = 1 << 30};
+    auto store = Store::open(options);
+    const AlignedMemory memory = aligned_memory(large_pack_begin + size);
+    const std::string content(size, 'l');
+    std::memcpy(memory.get() + large_pack_begin, content.data(), size);
+    const auto digest = (*store)->add_large("user:1", {memory.get(), large_pack_begin + size});
+    ASSERT_TRUE(digest) << digest.error().message;
+    EXPECT_EQ(*digest, sha256(content));
+    EXPECT_EQ((*store)->bytes_of("user:1"), size);
+    const std::uint64_t bytes = (*store)->bytes();
+    ASSERT_TRUE((*store)->add_large("user:2", {memory.get(), large_pack_begin + size}));
+    EXPECT_EQ((*store)->bytes(), bytes) << "it is stored once";
+    store->reset();
+    store = Store::open(options);
+    EXPECT_EQ((*store)->bytes(), bytes);
+    EXPECT_EQ((*store)->locate(*digest)->offset, large_pack_begin);
+    EXPECT_TRUE(*(*store)->read(*digest) == content);
+    EXPECT_TRUE(each_piece(*read_file((*store)->locate(*digest)->path), [](auto&, auto) {
+      return Status{};
+    })) << "any reader of packs can read it";
+  }
+  auto store = Store::open({.directory = at("store"), .bytes_max = 1 << 30});
+  const AlignedMemory memory = aligned_memory(large_pack_begin);
+  EXPECT_FALSE((*store)->add_large("", {memory.get(), large_pack_begin}));
+}
+
+// What a power failure leaves of a pack that was not yet on disk: its length, but not its content.
+class AfterReboot : public StoredFiles {
+ protected:
+  std::unique_ptr<Store> open(const std::string& boot) {
+    return std::move(*Store::open({.directory = at("store"), .bytes_max = 1 << 30, .boot = boot}));
+  }
+  void damage(const std::string& folder, std::string_view content) {
+    for (const auto& item : std::filesystem::directory_iterator(at("store/" + folder))) {
+      const std::string text = *read_file(item.path().string());
+      const auto found = text.find(content);
+      if (found == std::string::npos)
+        continue;
+      const Fd fd(::open(item.path().c_str(), O_WRONLY | O_CLOEXEC));
+      const std::string zeros(content.size(), '\0');
+      ASSERT_EQ(::pwrite(fd.get(), zeros.data(), zeros.size(), static_cast<off_t>(found)),
+                static_cast<ssize_t>(zeros.size()));
+    }
+  }
+};
+
+TEST_F(AfterReboot, TornContentCountsAsAbsentAndIsTakenAgain) {
+  const std::vector<Sha256> all{sha256("whole"), sha256("torn content")};
+  std::string first = unnamed({"whole"}), second = unnamed({"torn content"});
+  const std::string list = encode(Tree{{file("a", "whole"), file("b", "torn content")}});
+  {
+    auto store = open("boot 1");
+    ASSERT_TRUE(store->add_unnamed("", first));
+    ASSERT_TRUE(store->add_unnamed("", second));
+    ASSERT_TRUE(store->add_tree("", sha256(list), list));
+  }
+  damage("packs", "torn content");
+  damage("trees", "b");
+  {
+    auto store = open("boot 2");
+    EXPECT_EQ(store->missing("", all), std::vector<Sha256>{sha256("torn content")});
+  }
+  // A head that only starts again knows which packs were not checked before.
+  auto store = open("boot 2");
+  const auto lost = store->read(sha256("torn content"));
+  ASSERT_FALSE(lost);
+  EXPECT_NE(lost.error().message.find("submit the job again"), std::string::npos);
+  EXPECT_FALSE(store->locate(sha256("torn content")));
+  EXPECT_EQ(*store->read(sha256("whole")), "whole");
+  EXPECT_FALSE(store->read_tree(sha256(list)));
+  ASSERT_TRUE(store->add_unnamed("", second));
+  ASSERT_TRUE(store->add_tree("", sha256(list), list));
+  EXPECT_EQ(*store->read(sha256("torn content")), "torn content");
+  EXPECT_EQ(*store->read_tree(sha256(list)), list);
+  EXPECT_TRUE(store->missing("", all).empty());
+}
+
+TEST_F(AfterReboot, OfferedContentReplacesWhatIsTorn) {
+  std::string pack = unnamed({"torn content"});
+  ASSERT_TRUE(open("boot 1")->add_unnamed("", pack));
+  damage("packs", "torn content");
+  auto store = open("boot 2");
+  ASSERT_TRUE(store->add_unnamed("", pack));  // nobody asked what was missing
+  EXPECT_EQ(*store->read(sha256("torn content")), "torn content");
+}
+
+// The next start must not find the damaged piece again, before the one that replaces it.
+TEST_F(AfterReboot, ADamagedPackIsRewrittenWithoutWhatIsTorn) {
+  const auto packs = [&] {
+    std::vector<std::string> out;
+    for (const auto& item : std::filesystem::directory_iterator(at("store/packs")))
+      out.push_back(item.path().string());
+    return out;
+  };
+  std::string pack = unnamed({"whole", "torn content", "last"});
+  ASSERT_TRUE(open("boot 1")->add_unnamed("user:1", pack));
+  const auto before = packs();
+  ASSERT_EQ(before.size(), 1u);
+  damage("packs", "torn content");
+  const std::vector<Sha256> all{sha256("whole"), sha256("torn content"), sha256("last")};
+  EXPECT_EQ(open("boot 2")->missing("user:1", all), std::vector<Sha256>{sha256("torn content")});
+  const auto after = packs();
+  ASSERT_EQ(after.size(), 1u);
+  EXPECT_NE(after, before);
+  std::vector<Sha256> left;
+  EXPECT_TRUE(each_piece(*read_file(after[0]), [&](const Sha256& digest, auto) {
+    left.push_back(digest);
+    return Status{};
+  })) << "nothing in it is damaged";
+  EXPECT_EQ(left, (std::vector<Sha256>{sha256("whole"), sha256("last")}));
+  auto store = open("boot 2");
+  EXPECT_EQ(store->bytes(), std::filesystem::file_size(after[0]));
+  EXPECT_EQ(*store->read(sha256("last")), "last");
+  EXPECT_FALSE(store->has(sha256("torn content")));
+}
+
+TEST_F(AfterReboot, ALargePieceThatIsTornIsTakenAgain) {
+  const AlignedMemory memory = aligned_memory(large_pack_begin + large_piece_min);
+  std::memset(memory.get() + large_pack_begin, 'l', large_piece_min);
+  const std::span<char> pack{memory.get(), large_pack_begin + large_piece_min};
+  const Sha256 digest = *open("boot 1")->add_large("", pack);
+  damage("packs", std::string(large_piece_min, 'l'));
+  auto store = open("boot 2");
+  EXPECT_EQ(store->missing("", {digest}).size(), 1u);
+  EXPECT_EQ(store->bytes(), 0u);
+  ASSERT_TRUE(store->add_large("", pack));
+  EXPECT_EQ(*store->read(digest), std::string(large_piece_min, 'l'));
+}
+
+TEST_F(AfterReboot, AKilledProcessLosesNothing) {
+  std::string pack = unnamed({"one", "two"});
+  ASSERT_TRUE(open("boot 1")->add_unnamed("", pack));
+  auto store = open("boot 1");
+  EXPECT_TRUE(store->missing("", {sha256("one"), sha256("two")}).empty());
+  EXPECT_EQ(*store->read(sha256("two")), "two");
+}
+
+}  // namespace
+}  // namespace billow::files
