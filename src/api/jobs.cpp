@@ -153,14 +153,17 @@ Json submitted_document(const Host& host,
 // A secret that cannot be the login of a registry is found now, and not on a node. One that does
 // not exist is found when the job is decided on.
 Status check_registry_secrets(const Host& host, SubmitJob& command) {
-  const Project* project = host.state().project_by_name(command.project);
+  const auto& state = host.state();
+  const auto own = control::default_project(state, command.user);
+  const Project* project = !command.project.empty() ? state.project_by_name(command.project)
+                           : own                    ? &state.projects.at(*own)
+                                                    : nullptr;
   Status out;
   each_options(command.spec, [&](auto& options) {
     const std::string& name = options.surroundings.registry_secret;
     if (name.empty() || !project || !out)
       return;
-    const auto& secrets = host.state().secrets;
-    if (const auto found = secrets.find({project->id, name}); found != secrets.end())
+    if (const auto found = state.secrets.find({project->id, name}); found != state.secrets.end())
       out = host.check_login(found->second);
   });
   return out;

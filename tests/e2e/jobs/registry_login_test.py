@@ -179,7 +179,7 @@ class RegistryLogins(unittest.TestCase):
         ):
             self.rig.ok("secret", "set", "odd", stdin=text.encode())
             jobs = len(self.rig.json("ps", "-a")["jobs"])
-            done = self.run_in(image, "--project", "default", "--registry-secret", "odd")
+            done = self.run_in(image, "--registry-secret", "odd")
             self.assertNotEqual(done.code, 0, done)
             self.assertIn(why, done.errors)
             # What no registry accepts is refused when it is submitted.
