@@ -66,12 +66,27 @@ class Story {
       if (!i.to)
         broken(fmt::format("{} ({}) is forgotten and is billed for ever", i.name, external));
     if (figures_.booked != figures_.metered)
-      broken(fmt::format("the books have {} nano-dollars, the provider's meter {}",
-                         figures_.booked.value, figures_.metered.value));
+      broken(fmt::format("the books have {} nano-dollars, the provider's meter {}{}",
+                         figures_.booked.value, figures_.metered.value, bills()));
   }
 
  private:
   const control::State& state() const { return engine_->state(); }
+
+  // Both sides, line by line.
+  std::string bills() {
+    const auto at = [](WallTime t) {
+      return static_cast<double>(t.ns - 1'790'000'000'000'000'000) / 1e9;
+    };
+    std::string out;
+    for (const auto& [external, i] : provider_.instances())
+      out +=
+          fmt::format("\n  provider: {} {} from {} to {}", i.name, external, at(i.from), at(i.to));
+    for (const MachineBill& bill : state().machine_bills)
+      out += fmt::format("\n  books: {} from {} to {}: {}", bill.machine, at(bill.from),
+                         at(bill.to), bill.reason);
+    return out;
+  }
 
   void open() {
     journal_ = std::make_unique<SimJournal>(disk_, rng_.next());

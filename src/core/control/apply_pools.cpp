@@ -69,13 +69,13 @@ void count_unused(Pool& pool, const Machine& machine, JobId job) {
     pool.unused.erase(pool.unused.begin());
 }
 
-constexpr Duration ended_kept = hours(2);  // longer than providers list what has ended
+// Their number counts, not their age: a clock that is set forward must not make the pool forget
+// what it has billed.
 constexpr std::size_t ended_max = 128;
 
 void remember_ended(Pool& pool, const Machine& machine, const MachineGone& gone, WallTime now) {
   if (machine.is_disk() || machine.nodes > 1)
     return;
-  std::erase_if(pool.ended, [&](const EndedMachine& one) { return one.at + ended_kept < now; });
   if (pool.ended.size() >= ended_max)
     pool.ended.erase(pool.ended.begin());
   pool.ended.push_back({.name = machine.twin_of.empty() ? machine.name : machine.twin_of,

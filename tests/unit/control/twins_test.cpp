@@ -208,6 +208,18 @@ TEST(Twins, OneThatComesAfterTheMachineHasEndedIsBookedAndEnded) {
   w.check_books(to - w.from_1, seconds(15));
 }
 
+// It ended before any list showed it, and is listed for a while longer.
+TEST(Twins, OneThatIsFirstListedWhenItHasEndedIsBilledOnce) {
+  Twins w;
+  w.now = w.now + seconds(60);
+  const WallTime to = w.now - seconds(1);
+  for (int i = 0; i < 3; ++i)
+    w.list({w.one(to)});
+  EXPECT_TRUE(w.machines("").empty());
+  EXPECT_EQ(w.state().machine_bills.size(), 1u);
+  w.check_books(to - w.from_1, {});
+}
+
 // The second word of a list command may be anything.
 TEST(Twins, AnIdThatChangesIsNoSecondMachine) {
   Twins w;

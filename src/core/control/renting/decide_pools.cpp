@@ -305,6 +305,11 @@ void Decider::provider_ended(const Pool& pool,
         taken_back && seen.ended ? limits::pool_second_thoughts : limits::pool_denied_pause);
     release_siblings(state, machine, events);
   }
+  // The bill is for the id that has ended: the pool remembers that one (renting/twins.h).
+  if (seen.ended && !seen.external.empty() && seen.external != machine.external &&
+      !machine.is_disk())
+    events.push_back(
+        MachineSeen{machine.name, seen.external, machine.note, machine.ends_at, seen.billed_from});
   if (seen.ended)
     machine_gone(state, machine,
                  {.reason = machine.reason.empty() ? why : machine.reason,
