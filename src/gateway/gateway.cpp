@@ -126,6 +126,7 @@ void Gateway::take_table(Table table) {
   hosts_.take(table.door.domains);
   fill(limits_, table.door.limits);
   std::set<std::string> here;
+  std::set<KeyHash> gone_keys;
   for (EndpointRow& row : table.endpoints) {
     here.insert(row.name);
     auto& endpoint = endpoints_[row.name];
@@ -140,7 +141,11 @@ void Gateway::take_table(Table table) {
       endpoint->totals = before->second;
       saved_.erase(before);
     }
+    const std::vector<KeyRow> keys_before = endpoint->row().key_rows;
     endpoint->update(std::move(row), now);
+    for (const KeyRow& key : keys_before)
+      if (!endpoint->key_for(key.hash))
+        gone_keys.emplace(endpoint->name(), key.hash);
     for (auto& upstream : endpoint->take_ended())
       ended_.emplace_back(now, std::move(upstream));
   }
@@ -167,6 +172,7 @@ void Gateway::take_table(Table table) {
   }
   calls_->take(table.waiting);
   keep_table(table);
+  end_streams_of(std::move(gone_keys));
 }
 
 void Gateway::keep_table(const Table& table) {
@@ -329,18 +335,23 @@ bool Gateway::reserve_body(Front& front, std::size_t bytes, bool can_do_without)
 // Memory is reserved for what has arrived, not for what is announced: strangers can announce bodies
 // where an endpoint is open, and send them slowly.
 bool Gateway::grown(const std::shared_ptr<Front>& front, std::size_t bytes) {
-  constexpr std::size_t step = 64 << 10;
+  const std::size_t step = bytes <= limits::gateway_held_body_bytes_max ? 4 << 10 : 64 << 10;
   const Decision decision(*this);
   const std::size_t held = front->ticket.body_held;
   // Those of asynchronous calls have a place of their own.
-  if (!front->ticket.shares_memory || bytes <= limits::gateway_held_body_bytes_max ||
-      bytes <= held || reserve_body(*front, (bytes - held + step - 1) / step * step, false))
+  if (!front->ticket.shares_memory || bytes <= held ||
+      reserve_body(*front, (bytes - held + step - 1) / step * step, false))
     return true;
   auto busy = api_error(503, "overloaded",
                         "too many large requests of this client are on their way; try again");
   busy.headers.add("Retry-After", "1");
   refuse(front, std::move(busy));
   return false;
+}
+
+void Gateway::body_freed(Front& front) {
+  const Decision decision(*this);
+  bodies_.give_back(front.ticket.body_party, std::exchange(front.ticket.body_held, 0));
 }
 
 // Sent when the request has ended, so that it never waits for its copy.
@@ -409,8 +420,13 @@ void Gateway::over(Front& front, End end) {
   const auto endpoint = std::static_pointer_cast<LiveEndpoint>(front.ticket.endpoint);
   const auto now = loop_.steady();
   Ticket& ticket = front.ticket;
-  const TokenUsage usage =
-      ticket.wants_usage && !ticket.usage_tail.empty() ? usage_of(ticket.usage_tail) : TokenUsage{};
+  const TokenUsage usage = ticket.wants_usage && !ticket.usage_tail.empty()
+                               ? usage_of(ticket.usage_tail, ticket.form.events)
+                               : TokenUsage{};
+  const bool answered = ticket.first_byte.ns != 0 && ticket.status >= 200 && ticket.status < 300;
+  ticket.usage = ticket.counts_tokens && answered
+                     ? estimated(usage, ticket.form, ticket.bytes_in, ticket.bytes_out)
+                     : usage;
   if (log_ && !ticket.copy)
     log_->add(front, endpoint ? std::string_view(endpoint->name()) : "-", end, now);
   const Decision decision(*this);
@@ -418,7 +434,7 @@ void Gateway::over(Front& front, End end) {
   if (ticket.copy)
     return copy_over(front, end);
   if (endpoint)
-    charge_key(*endpoint, ticket, end, usage);
+    charge_key(*endpoint, ticket, end);
   if (!endpoint || closing_)
     return;
   if (spans_ && ticket.trace.sampled)
