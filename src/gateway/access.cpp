@@ -122,6 +122,9 @@ std::optional<net::Response> check_access(Front& front,
       return net::problem(403, fmt::format("{} is not for clients", internal_header), "",
                           front.request_id());
     front.ticket.strip_header = internal_header;
+    front.ticket.own_call = true;
+    front.ticket.key = headers.get(call_key_header);
+    front.ticket.key_endpoint = headers.get(call_key_endpoint_header);
     return std::nullopt;
   }
   if (!endpoint.policy().cors.empty()) {
@@ -178,31 +181,6 @@ std::optional<net::Response> cors_preflight(Front& front, const EndpointPolicy& 
   }
   return net::problem(403, fmt::format("calls from pages of {} are not allowed", origin), "",
                       front.request_id());
-}
-
-TokenUsage usage_of(std::string_view tail) {
-  TokenUsage usage;
-  const auto at = tail.rfind("\"usage\"");
-  if (at == tail.npos)
-    return usage;
-  const std::string_view rest = tail.substr(at);
-  const auto number = [&](std::string_view name) -> std::optional<std::uint64_t> {
-    auto found = rest.find(name);
-    if (found == rest.npos)
-      return std::nullopt;
-    found += name.size();
-    while (found < rest.size() && (rest[found] == ' ' || rest[found] == ':'))
-      ++found;
-    std::uint64_t n = 0;
-    for (; found < rest.size() && rest[found] >= '0' && rest[found] <= '9' && n < 1'000'000'000;
-         ++found)
-      n = n * 10 + static_cast<std::uint64_t>(rest[found] - '0');
-    return n;
-  };
-  usage.in = std::max(number("\"prompt_tokens\""), number("\"input_tokens\"")).value_or(0);
-  usage.out = std::max(number("\"completion_tokens\""), number("\"output_tokens\"")).value_or(0);
-  usage.cached = number("\"cached_tokens\"");
-  return usage;
 }
 
 }  // namespace billow::gateway

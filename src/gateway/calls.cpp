@@ -208,11 +208,18 @@ void Calls::accept_body(const std::shared_ptr<Front>& front,
                                                    "Keep-Alive",
                                                    "Proxy-Authorization",
                                                    "Proxy-Connection",
-                                                   "Trailer",
-                                                   internal_header};
-    if (std::none_of(std::begin(dropped), std::end(dropped),
+                                                   "Trailer"};
+    if (!tells_of_client(field) && !is_own_field(field) &&
+        std::none_of(std::begin(dropped), std::end(dropped),
                      [&](std::string_view d) { return net::equal_nocase(d, field); }))
       keep_field(call.headers, field, value);
+  }
+  call.headers[call_client_header] = client_address(*front);
+  call.headers[call_proto_header] = client_proto(*front);
+  if (!front->ticket.key.empty()) {
+    const std::string& owner = front->ticket.key_endpoint;
+    call.headers[call_key_header] = front->ticket.key;
+    call.headers[call_key_endpoint_header] = owner.empty() ? endpoint : owner;
   }
   const std::string credentials = fmt::format("{}\n{}\n{}", headers.get("Authorization"),
                                               headers.get("X-Api-Key"), headers.get("Cookie"));
@@ -441,10 +448,12 @@ void Calls::begin(Running& running) {
   request.target = "/f/" + running.call.endpoint + running.call.target;
   for (const auto& [name, value] : running.call.headers)
     kept_field(name, value, [&](std::string field, std::string text) {
-      request.headers.add(std::move(field), std::move(text));
+      // Calls of an older gateway may have what their clients said of themselves.
+      if (!tells_of_client(field))
+        request.headers.add(std::move(field), std::move(text));
     });
   request.headers.set(internal_header, gateway_.secret());
-  request.headers.set("X-Billow-Call", running.call.id);
+  request.headers.set(call_header, running.call.id);
   (void)base64_decode(running.call.body, request.body);
   request.timeout = endpoint->policy().timeout + hours(1);
   request.body_bytes_max = limits::async_body_bytes_max;

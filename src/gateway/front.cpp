@@ -219,6 +219,8 @@ void Front::begin_request() {
   if (head_.method == "TRACE" || head_.method == "CONNECT") {
     return bad_request(405, "this method is not supported");
   }
+  if (connection_options(head_.headers) > connection_options_max)
+    return bad_request(400, "the Connection header has too many options");
   state_ = State::waiting;
   if (place_)
     place_->engage();
@@ -226,58 +228,6 @@ void Front::begin_request() {
   ticket.arrived = proxy_.loop().steady();
   deadline_ = ticket.arrived + proxy_.options().body_idle_timeout;
   proxy_.host().arrived(shared_from_this());
-}
-
-// A piece of the body (perhaps empty, when its end has come).
-void Front::forward_body(std::string_view data) {
-  ticket.bytes_in += data.size();
-  if (ticket.body_bytes_max > 0 && ticket.bytes_in > ticket.body_bytes_max)
-    return answer_began_ ? close() : refuse(body_too_large(*this));
-  if (ticket.sample)
-    ticket.sample->request.add(data);
-  if (on_body_) {
-    whole_body_.append(data);
-    if (whole_body_.size() > on_body_max_) {
-      on_body_ = nullptr;
-      return refuse(
-          net::problem(413, fmt::format("the body exceeds the limit of {} bytes", on_body_max_), "",
-                       request_id_));
-    }
-    if (!proxy_.host().grown(shared_from_this(), whole_body_.size()))
-      return;
-    deadline_ =
-        std::min(proxy_.loop().steady() + proxy_.options().body_idle_timeout, on_body_until_);
-    if (body_complete_)
-      std::exchange(on_body_, nullptr)(std::exchange(whole_body_, {}));
-    return;
-  }
-  if (copied_body_) {
-    copied_body_->append(data);
-    if (copied_body_->size() > copied_body_max_)
-      copied_body_.reset();
-  }
-  if (body_kept_ && !answer_began_) {
-    if (state_ == State::serving &&
-        kept_body_.size() + data.size() > limits::gateway_held_body_bytes_max) {
-      body_kept_ = false;
-      kept_body_ = {};
-    } else {
-      kept_body_.append(data);
-    }
-  }
-  if (state_ == State::waiting) {
-    deadline_ = proxy_.loop().steady() + proxy_.options().body_idle_timeout;
-    if (kept_body_.size() >= limits::gateway_held_body_bytes_max)
-      pause_client();
-    return;
-  }
-  if (!back_)
-    return;
-  deadline_ = proxy_.loop().steady() +
-              (answer_began_ ? proxy_.options().stream_idle_timeout : ticket.timeout);
-  back_->send_body(data, body_complete_);
-  if (back_ && back_->congested())
-    pause_client();
 }
 
 void Front::go_on() {
@@ -298,7 +248,7 @@ void Front::give(const std::shared_ptr<Upstream>& upstream) {
   back_->serve(this, head_only_, upgrade_);
   const auto back = back_;
   back->send_request(kept_body_, body_complete_);
-  deadline_ = ticket.arrived + ticket.timeout;  // waiting and earlier tries included
+  deadline_ = answer_deadline();  // waiting and earlier tries included
   if (body_complete_)
     return;
   if (expects_continue_)
@@ -319,6 +269,8 @@ void Front::answer_head(net::HttpParser::Head& head, bool until_close) {
   }
   answer_began_ = true;
   kept_body_ = {};
+  if (ticket.body_held > 0 && !ticket.mirrored)
+    proxy_.host().body_freed(*this);
   ticket.first_byte = proxy_.loop().steady();
   deadline_ = ticket.first_byte + proxy_.options().stream_idle_timeout;
   ticket.status = head.status;
@@ -332,12 +284,10 @@ void Front::answer_head(net::HttpParser::Head& head, bool until_close) {
     keep_alive_ = false;
   if (!body_complete_ || proxy_.stopping() || closing_)
     keep_alive_ = false;
-  if (ticket.wants_usage) {
-    const auto type = head.headers.get("Content-Type");
-    ticket.wants_usage = head.headers.get("Content-Encoding").empty() &&
-                         (starts_with_nocase(type, "application/json") ||
-                          starts_with_nocase(type, "text/event-stream"));
-  }
+  ticket.form = AnswerForm::of(head.headers);
+  ticket.wants_usage = ticket.wants_usage && !ticket.form.packed &&
+                       (ticket.form.events ||
+                        starts_with_nocase(head.headers.get("Content-Type"), "application/json"));
   begin_answer(head);
 }
 
@@ -352,6 +302,8 @@ void Front::answer_body(std::string_view data) {
   if (ticket.bytes_out == 0 && ticket.wish.prompt.bytes != 0)
     proxy_.host().answer_body_begins(*this, data);
   ticket.bytes_out += data.size();
+  if (ticket.counts_tokens)
+    ticket.form.count(data);
   if (ticket.sample)
     ticket.sample->answer.add(data);
   if (ticket.wants_usage) {
@@ -381,8 +333,8 @@ void Front::back_drained() {
   flush_answer();
   if (state_ == State::closed)
     return;
-  deadline_ = proxy_.loop().steady() +
-              (answer_began_ ? proxy_.options().stream_idle_timeout : ticket.timeout);
+  if (answer_began_)  // an interim answer is none
+    deadline_ = proxy_.loop().steady() + proxy_.options().stream_idle_timeout;
   if (back_ && congested())
     back_->set_paused(true);
 }

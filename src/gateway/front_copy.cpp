@@ -9,6 +9,59 @@
 
 namespace billow::gateway {
 
+// A piece of the body (perhaps empty, when its end has come).
+void Front::forward_body(std::string_view data) {
+  ticket.bytes_in += data.size();
+  ticket.body_at = proxy_.loop().steady();
+  if (ticket.body_bytes_max > 0 && ticket.bytes_in > ticket.body_bytes_max)
+    return answer_began_ ? close() : refuse(body_too_large(*this));
+  if (ticket.sample)
+    ticket.sample->request.add(data);
+  if (on_body_) {
+    whole_body_.append(data);
+    if (whole_body_.size() > on_body_max_) {
+      on_body_ = nullptr;
+      return refuse(
+          net::problem(413, fmt::format("the body exceeds the limit of {} bytes", on_body_max_), "",
+                       request_id_));
+    }
+    if (!proxy_.host().grown(shared_from_this(), whole_body_.size()))
+      return;
+    deadline_ =
+        std::min(proxy_.loop().steady() + proxy_.options().body_idle_timeout, on_body_until_);
+    if (body_complete_)
+      std::exchange(on_body_, nullptr)(std::exchange(whole_body_, {}));
+    return;
+  }
+  if (copied_body_) {
+    copied_body_->append(data);
+    if (copied_body_->size() > copied_body_max_)
+      copied_body_.reset();
+  }
+  if (body_kept_ && !answer_began_) {
+    if (state_ == State::serving &&
+        kept_body_.size() + data.size() > limits::gateway_held_body_bytes_max) {
+      body_kept_ = false;
+      kept_body_ = {};
+    } else {
+      kept_body_.append(data);
+    }
+  }
+  if (state_ == State::waiting) {
+    deadline_ = proxy_.loop().steady() + proxy_.options().body_idle_timeout;
+    if (kept_body_.size() >= limits::gateway_held_body_bytes_max)
+      pause_client();
+    return;
+  }
+  if (!back_)
+    return;
+  deadline_ =
+      answer_began_ ? ticket.body_at + proxy_.options().stream_idle_timeout : answer_deadline();
+  back_->send_body(data, body_complete_);
+  if (back_ && back_->congested())
+    pause_client();
+}
+
 void Front::read_body(std::size_t bytes_max, std::function<void(std::string)> done) {
   if (body_complete_) {
     if (kept_body_.size() > bytes_max)

@@ -1,4 +1,6 @@
 // When a client's connection ends: its deadlines, and what others decide.
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "base/text.h"
@@ -31,12 +33,29 @@ void Front::give_up(const Upstream& upstream) {
   back_failed("it has ended", true);
 }
 
+// The answer must begin within the endpoint's time. A body that is long on its way gets more, but
+// no more than its bytes take at the least rate: a client that sends a byte now and then would hold
+// its place at the replica forever.
+SteadyTime Front::answer_deadline() const {
+  const Duration taken = std::max(ticket.body_at - ticket.arrived, Duration{});
+  const Duration earned =
+      seconds(static_cast<std::int64_t>(ticket.bytes_in / proxy_.options().body_bytes_per_s_min));
+  return ticket.arrived + ticket.timeout + std::min(taken, earned);
+}
+
 // While reading is paused, the loop does not report that the client has disconnected. What it has
 // sent into a tunnel still goes to the replica, unless it hung up.
 bool Front::client_lost(SteadyTime now) {
   return stream_->paused_peer_has_gone(state_ == State::tunnel) ||
          (stream_->queued() > 0 &&
           now - stream_->last_write_progress() > proxy_.options().write_stall_timeout);
+}
+
+void Proxy::end_streams(const std::function<bool(const Ticket&)>& which) {
+  const auto all = fronts_;
+  for (const auto& [key, front] : all)
+    if (front->streams() && which(front->ticket))
+      front->close();
 }
 
 void Front::check_deadlines(SteadyTime now) {

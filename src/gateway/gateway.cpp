@@ -129,6 +129,7 @@ void Gateway::take_table(Table table) {
   hosts_.take(table.door.domains);
   fill(limits_, table.door.limits);
   std::set<std::string> here;
+  std::set<KeyHash> gone_keys;
   for (EndpointRow& row : table.endpoints) {
     here.insert(row.name);
     auto& endpoint = endpoints_[row.name];
@@ -145,7 +146,11 @@ void Gateway::take_table(Table table) {
       endpoint->totals = std::move(before->second);
       saved_.erase(before);
     }
+    const std::vector<KeyRow> keys_before = endpoint->row().key_rows;
     endpoint->update(std::move(row), now);
+    for (const KeyRow& key : keys_before)
+      if (!endpoint->key_for(key.hash))
+        gone_keys.emplace(endpoint->name(), key.hash);
     for (auto& upstream : endpoint->take_ended())
       ended_.emplace_back(now, std::move(upstream));
   }
@@ -172,6 +177,7 @@ void Gateway::take_table(Table table) {
   }
   calls_->take(table.waiting);
   keep_table(table);
+  end_streams_of(std::move(gone_keys));
 }
 
 // Not after a hand-over: the file is the successor's then.
@@ -348,6 +354,11 @@ bool Gateway::grown(const std::shared_ptr<Front>& front, std::size_t bytes) {
   return false;
 }
 
+void Gateway::body_freed(Front& front) {
+  const Decision decision(*this);
+  bodies_.give_back(front.ticket.body_party, std::exchange(front.ticket.body_held, 0));
+}
+
 // Sent when the request has ended, so that it never waits for its copy.
 void Gateway::mirror(Front& front, const std::shared_ptr<LiveEndpoint>& endpoint) {
   auto body = front.take_copied_body();
@@ -414,8 +425,13 @@ void Gateway::over(Front& front, End end) {
   const auto endpoint = std::static_pointer_cast<LiveEndpoint>(front.ticket.endpoint);
   const auto now = loop_.steady();
   Ticket& ticket = front.ticket;
-  const TokenUsage usage =
-      ticket.wants_usage && !ticket.usage_tail.empty() ? usage_of(ticket.usage_tail) : TokenUsage{};
+  const TokenUsage usage = ticket.wants_usage && !ticket.usage_tail.empty()
+                               ? usage_of(ticket.usage_tail, ticket.form.events)
+                               : TokenUsage{};
+  const bool answered = ticket.first_byte.ns != 0 && ticket.status >= 200 && ticket.status < 300;
+  ticket.usage = ticket.counts_tokens && answered
+                     ? estimated(usage, ticket.form, ticket.bytes_in, ticket.bytes_out)
+                     : usage;
   if (log_ && !ticket.copy)
     log_->add(front, endpoint ? std::string_view(endpoint->name()) : "-", end, now);
   const Decision decision(*this);
@@ -423,7 +439,7 @@ void Gateway::over(Front& front, End end) {
   if (ticket.copy)
     return copy_over(front, end);
   if (endpoint)
-    charge_key(*endpoint, ticket, end, usage);
+    charge_key(*endpoint, ticket, end);
   if (!endpoint || closing_)
     return;
   if (spans_ && ticket.trace.sampled)

@@ -15,6 +15,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -49,12 +50,6 @@ class HeadLink {
 };
 
 class Calls;
-
-// Tokens that a model's answer reports in its "usage".
-struct TokenUsage {
-  std::uint64_t in = 0, out = 0;
-  std::optional<std::uint64_t> cached;  // of `in`; none: it does not say
-};
 
 class Gateway final : public ProxyHost {
  public:
@@ -150,6 +145,7 @@ class Gateway final : public ProxyHost {
   void turned_down(const std::shared_ptr<Front>& front, int status) override;
   bool grown(const std::shared_ptr<Front>& front, std::size_t bytes) override;
   void answer_body_begins(Front& front, std::string_view data) override;
+  void body_freed(Front& front) override;
   void over(Front& front, End end) override;
   std::string next_request_id() override;
 
@@ -217,7 +213,11 @@ class Gateway final : public ProxyHost {
              std::size_t prefix_bytes);
   // Counts a request for its key. An answer means that a limit refuses it.
   std::optional<net::Response> count_key(Front& front, const LiveEndpoint& endpoint);
-  void charge_key(const LiveEndpoint& endpoint, Ticket& ticket, End end, const TokenUsage& usage);
+  void charge_key(const LiveEndpoint& endpoint, Ticket& ticket, End end);
+  // Answers that have begun end with the key that opened them.
+  using KeyHash = std::pair<std::string, std::string>;  // its endpoint, and the hash
+  void end_streams_of(std::set<KeyHash> keys);
+  void end_streams_of_expired();
   void route(const std::shared_ptr<Front>& front, const std::shared_ptr<LiveEndpoint>& endpoint);
   bool read_prompt(const std::shared_ptr<Front>& front,
                    const std::shared_ptr<LiveEndpoint>& endpoint);
@@ -311,6 +311,7 @@ class Gateway final : public ProxyHost {
   bool knows_endpoints_ = false;                  // from the head, or from the table that was kept
   std::map<std::string, EndpointFigures> saved_;  // counters from before this process
   SteadyTime saved_at_;
+  WallTime expired_until_ = system_clock().wall();  // streams of keys that expired have ended
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   bool closing_ = false;
   bool handed_over_ = false;              // the files in the data directory are the successor's
@@ -336,7 +337,6 @@ bool cannot_open(Front& front, const LiveEndpoint& endpoint);
 std::string sender_of(const Front& front, std::string_view sticky);
 // The answer to a browser's CORS preflight; none: it is not one.
 std::optional<net::Response> cors_preflight(Front& front, const EndpointPolicy& policy);
-TokenUsage usage_of(std::string_view tail);
 // An error as OpenAI's clients read it.
 net::Response api_error(int status, std::string_view code, const std::string& message);
 
@@ -346,6 +346,12 @@ inline constexpr std::string_view endpoint_prefix = "/f/";
 inline constexpr std::string_view own_prefix = "/.well-known/billow";
 // The header by which the gateway recognises its own asynchronous calls.
 inline constexpr char internal_header[] = "X-Billow-Internal";
+inline constexpr char call_header[] = "X-Billow-Call";  // its number
+// Fields of such a call: its client when it arrived, and the key that it came with.
+inline constexpr char call_client_header[] = "X-Billow-Client";
+inline constexpr char call_proto_header[] = "X-Billow-Client-Proto";
+inline constexpr char call_key_header[] = "X-Billow-Key";
+inline constexpr char call_key_endpoint_header[] = "X-Billow-Key-Endpoint";
 
 // More wait for the lock around decisions most of their time.
 inline constexpr std::int64_t threads_max = 16;

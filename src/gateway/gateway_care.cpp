@@ -71,6 +71,7 @@ void Gateway::tick() {
   if (samples_)
     samples_->tick(now);
   if (now - saved_at_ > seconds(1)) {
+    end_streams_of_expired();
     saved_at_ = now;
     handed_over_ ? tell_successor(false) : hear_predecessor();
     save();

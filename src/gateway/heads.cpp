@@ -49,30 +49,48 @@ bool same_field(std::string_view name, std::string_view dashed) {
   });
 }
 
-// Fields about the client that replicas believe. The proxy sets some of them itself; the client's
-// own values are discarded.
+// The proxy sets some of them itself; the client's own values are discarded.
 bool ours(std::string_view name) {
-  switch (name.size()) {
-    case 9:
-      return same_field(name, "Forwarded") || same_field(name, "X-Real-Ip");
-    case 12:
-      return same_field(name, "X-Request-Id");
-    case 14:
-      return same_field(name, "True-Client-Ip");
-    case 13:
-      return same_field(name, peer_header);
-    case 15:
-      return same_field(name, "X-Forwarded-For");
-    case 16:
-      return same_field(name, "X-Forwarded-Host");
-    case 17:
-      return same_field(name, "X-Forwarded-Proto") || same_field(name, internal_header);
-    case 18:
-      return same_field(name, "X-Forwarded-Prefix");
-    default:
-      return false;
-  }
+  return tells_of_client(name) || is_own_field(name) || same_field(name, "X-Request-Id");
 }
+
+// Fields that a Connection field names, which are for one hop. What everybody on the way needs, and
+// what gateways decide by, is not for one hop, whatever a client says.
+class HopFields {
+ public:
+  explicit HopFields(const net::Headers& headers) {
+    for (const auto& [name, value] : headers)
+      if (name.size() == 10 && equal_nocase(name, "Connection"))
+        add(value);
+  }
+  bool contains(std::string_view name) const {
+    static constexpr std::string_view for_all[] = {"Host",
+                                                   "Authorization",
+                                                   "X-Api-Key",
+                                                   "Cookie",
+                                                   "Origin",
+                                                   "Content-Type",
+                                                   "Content-Encoding",
+                                                   "Idempotency-Key",
+                                                   grpc_endpoint_header};
+    const auto same = [&](std::string_view each) {
+      return equal_nocase(each, name);
+    };
+    return std::any_of(names_.begin(), names_.begin() + count_, same) &&
+           std::ranges::none_of(for_all, same);
+  }
+
+ private:
+  void add(std::string_view options) {
+    while (!options.empty() && count_ < names_.size()) {
+      const std::string_view each = options.substr(0, options.find(','));
+      options.remove_prefix(std::min(each.size() + 1, options.size()));
+      names_[count_++] = trim(each);
+    }
+  }
+  std::array<std::string_view, connection_options_max> names_;
+  std::size_t count_ = 0;
+};
 
 void append_number(std::string& out, std::uint64_t n) {
   char digits[20];
@@ -144,6 +162,61 @@ bool is_for_gateway(std::string_view name, std::string_view value, const Ticket&
 
 }  // namespace
 
+bool tells_of_client(std::string_view name) {
+  switch (name.size()) {
+    case 9:
+      return same_field(name, "Forwarded") || same_field(name, "X-Real-Ip");
+    case 14:
+      return same_field(name, "True-Client-Ip");
+    case 15:
+      return same_field(name, "X-Forwarded-For");
+    case 16:
+      return same_field(name, "X-Forwarded-Host");
+    case 17:
+      return same_field(name, "X-Forwarded-Proto");
+    case 18:
+      return same_field(name, "X-Forwarded-Prefix");
+    default:
+      return false;
+  }
+}
+
+// X-Billow-Request is for the API of a head, which may be behind a gateway.
+bool is_own_field(std::string_view name) {
+  constexpr std::string_view prefix = "X-Billow-";
+  return name.size() > prefix.size() && same_field(name.substr(0, prefix.size()), prefix) &&
+         !same_field(name, "X-Billow-Request");
+}
+
+std::size_t connection_options(const net::Headers& headers) {
+  std::size_t options = 0;
+  for (const auto& [name, value] : headers)
+    if (name.size() == 10 && equal_nocase(name, "Connection"))
+      options += 1 + static_cast<std::size_t>(std::ranges::count(value, ','));
+  return options;
+}
+
+namespace {
+
+// What another gateway says of its client, or this one of a call that it carries out.
+std::string_view told(const Front& front, const char* by_peer, const char* by_us) {
+  return front.ticket.from_peer  ? front.head().headers.get(by_peer)
+         : front.ticket.own_call ? front.head().headers.get(by_us)
+                                 : std::string_view();
+}
+
+}  // namespace
+
+std::string_view client_address(const Front& front) {
+  const auto other = told(front, "X-Forwarded-For", call_client_header);
+  return other.empty() ? address_of_peer(front.peer()) : other;
+}
+
+std::string_view client_proto(const Front& front) {
+  const auto other = told(front, "X-Forwarded-Proto", call_proto_header);
+  return !other.empty() ? other : front.https() ? "https" : "http";
+}
+
 std::string without_own_cookies(std::string_view cookies) {
   std::string out;
   while (!cookies.empty()) {
@@ -179,7 +252,7 @@ namespace {
 template <class Fields>
 void pass_request_fields(Fields& out, const Front& front) {
   const auto& head = front.head();
-  const bool named = head.headers.count("Connection") > 0;
+  const HopFields hop(head.headers);
   for (const auto& [name, value] : head.headers) {
     if (hop_by_hop(name) || ours(name) || is_for_gateway(name, value, front.ticket))
       continue;
@@ -188,7 +261,10 @@ void pass_request_fields(Fields& out, const Front& front) {
       continue;
     if (Fields::http2 && name.size() == 4 && equal_nocase(name, "Host"))
       continue;  // it is the authority
-    if (named && head.headers.has_token("Connection", name))
+    // Tokens are counted by what the answer says, which must be readable.
+    if (front.ticket.counts_tokens && name.size() == 15 && equal_nocase(name, "Accept-Encoding"))
+      continue;
+    if (hop.contains(name))
       continue;
     if (name.size() == 6 && equal_nocase(name, "Cookie") && value.find("billow_") != value.npos) {
       if (const std::string rest = without_own_cookies(value); !rest.empty())
@@ -203,13 +279,12 @@ void pass_request_fields(Fields& out, const Front& front) {
 template <class Fields>
 void add_client_fields(Fields& out, const Front& front) {
   const auto& head = front.head();
-  const auto told = [&](const char* name, std::string_view own) {
-    const std::string_view by_peer =
-        front.ticket.from_peer ? head.headers.get(name) : std::string_view();
-    out.add(name, by_peer.empty() ? own : by_peer);
-  };
-  told("X-Forwarded-For", address_of_peer(front.peer()));
-  told("X-Forwarded-Proto", front.https() ? "https" : "http");
+  out.add("X-Forwarded-For", client_address(front));
+  out.add("X-Forwarded-Proto", client_proto(front));
+  if (const auto call = told(front, call_header, call_header); !call.empty())
+    out.add(call_header, call);
+  if (front.ticket.counts_tokens)
+    out.add("Accept-Encoding", "identity");
   if (front.ticket.upstream && !front.ticket.upstream->peer_key.empty()) {
     out.add(peer_header, front.ticket.upstream->peer_key);
     if (!front.ticket.named.empty())
@@ -273,13 +348,13 @@ namespace {
 // Fields of the replica's answer that the client gets.
 template <class Fields>
 void pass_answer_fields(Fields& out, const net::HttpParser::Head& head, const Front& front) {
-  const bool named = head.headers.count("Connection") > 0;
+  const HopFields hop(head.headers);
   const bool cors = !front.ticket.allow_origin.empty();
   for (const auto& [name, value] : head.headers) {
     if (hop_by_hop(name) || equal_nocase(name, "X-Request-Id") ||
         equal_nocase(name, "X-Billow-Problem"))
       continue;
-    if (named && head.headers.has_token("Connection", name))
+    if (hop.contains(name))
       continue;
     if (cors && (equal_nocase(name, "Access-Control-Allow-Origin") ||
                  equal_nocase(name, "Access-Control-Expose-Headers")))

@@ -1,5 +1,7 @@
 #include "gateway/keys.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "base/crypto.h"
@@ -104,8 +106,22 @@ std::optional<net::Response> Gateway::count_key(Front& front, const LiveEndpoint
   // Reserved is the highest price of those that may serve it.
   EndpointPrices prices = endpoint.policy().prices;
   for (const std::string& name : ticket.others)
-    if (const auto other = find(name))
-      prices.request = std::max(prices.request, other->policy().prices.request);
+    if (const auto other = find(name)) {
+      const EndpointPrices& its = other->policy().prices;
+      prices.request = std::max(prices.request, its.request);
+      prices.million_tokens_in = std::max(prices.million_tokens_in, its.million_tokens_in);
+      prices.million_tokens_out = std::max(prices.million_tokens_out, its.million_tokens_out);
+    }
+  const std::string& method = front.head().method;
+  ticket.counts_tokens =
+      method != "GET" && method != "HEAD" && method != "OPTIONS" &&
+      (prices.million_tokens_in.value > 0 || prices.million_tokens_out.value > 0 ||
+       std::ranges::any_of(key->limits,
+                           [](const KeyLimit& each) { return each.of == LimitOf::tokens; }));
+  if (ticket.own_call) {  // it was counted when it arrived, and its tokens count now
+    ticket.metered = true;
+    return std::nullopt;
+  }
   const auto no =
       keys_.meter(owner->name(), key->name)
           .begin(key->limits, prices, key->elsewhere, system_clock().wall(), ticket.reserved);
@@ -127,21 +143,45 @@ std::optional<net::Response> Gateway::count_key(Front& front, const LiveEndpoint
 }
 
 // A request that no replica has answered well costs nothing.
-void Gateway::charge_key(const LiveEndpoint& endpoint,
-                         Ticket& ticket,
-                         End end,
-                         const TokenUsage& usage) {
+void Gateway::charge_key(const LiveEndpoint& endpoint, Ticket& ticket, End end) {
   if (!std::exchange(ticket.metered, false))
     return;
   const bool served =
       ticket.first_byte.ns != 0 && end != End::replica_failed && ticket.status < 500;
+  EndpointPrices prices = endpoint.policy().prices;
+  if (ticket.own_call)
+    prices.request = {};  // charged when it arrived
   const std::string& owner = ticket.key_endpoint.empty() ? endpoint.name() : ticket.key_endpoint;
   ticket.charge = keys_.meter(owner, ticket.key)
-                      .end(ticket.reserved, endpoint.policy().prices,
+                      .end(ticket.reserved, prices,
                            {.charged = served || ticket.status == 202,
-                            .tokens_in = usage.in,
-                            .tokens_out = usage.out},
+                            .tokens_in = ticket.usage.in,
+                            .tokens_out = ticket.usage.out},
                            system_clock().wall());
+}
+
+void Gateway::end_streams_of(std::set<KeyHash> keys) {
+  if (keys.empty())
+    return;
+  each_proxy([keys = std::move(keys)](Proxy& proxy) {
+    proxy.end_streams([&](const Ticket& ticket) {
+      const auto endpoint = std::static_pointer_cast<LiveEndpoint>(ticket.endpoint);
+      return endpoint && ticket.offered &&
+             keys.contains({ticket.key_endpoint.empty() ? endpoint->name() : ticket.key_endpoint,
+                            ticket.offered->hash});
+    });
+  });
+}
+
+void Gateway::end_streams_of_expired() {
+  const WallTime now = system_clock().wall();
+  std::set<KeyHash> expired;
+  for (const auto& [name, endpoint] : endpoints_)
+    for (const KeyRow& key : endpoint->row().key_rows)
+      if (key.expires_at > expired_until_ && key.expires_at <= now)
+        expired.emplace(name, key.hash);
+  expired_until_ = now;
+  end_streams_of(std::move(expired));
 }
 
 }  // namespace billow::gateway

@@ -32,6 +32,7 @@
 #include "gateway/pure/key_meter.h"
 #include "gateway/pure/router.h"
 #include "gateway/pure/sample.h"
+#include "gateway/pure/token_usage.h"
 #include "gateway/pure/trace_context.h"
 #include "net/address.h"
 #include "net/http/admission.h"
@@ -107,6 +108,10 @@ struct Ticket {
   std::string named;               // for another gateway: the endpoint, if the path does not say
   std::size_t body_bytes_max = 0;  // 0: no limit
   bool metered = false;            // it counts for that key until it ends
+  bool counts_tokens = false;      // that key has a limit or a price in tokens
+  TokenUsage usage;                // what it has used, known when it has ended
+  AnswerForm form;
+  bool own_call = false;  // an asynchronous call, which this gateway carries out
   KeyMeter::Reserved reserved;
   NanoUsd charge;                // what it has cost the key
   bool failed_inside = false;    // gRPC: the status of an answer that HTTP calls good
@@ -115,6 +120,7 @@ struct Ticket {
   std::uint32_t lost = 0;                     // replicas that failed after they had got it
   std::shared_ptr<Upstream> upstream;         // while one serves it
   SteadyTime arrived, given, first_byte;      // given: to a replica
+  SteadyTime body_at;                         // the last piece of its body came
   std::uint64_t bytes_in = 0, bytes_out = 0;  // of the bodies
   int status = 0;
   std::string usage_tail;  // the end of a JSON or event-stream answer, where models report tokens
@@ -145,6 +151,8 @@ class ProxyHost {
   }
   // The first bytes of the answer's body, for requests with a known prompt.
   virtual void answer_body_begins(Front& /*front*/, std::string_view /*data*/) {}
+  // The answer has begun: the body that was kept is not needed any more.
+  virtual void body_freed(Front& /*front*/) {}
   // The request has ended in some way: its slot is free. Called once for every arrival.
   virtual void over(Front& front, End end) = 0;
   virtual std::string next_request_id() = 0;
@@ -182,6 +190,10 @@ class Front : public net::StreamOwner, public std::enable_shared_from_this<Front
   bool holds_connection(const Upstream& upstream) const;  // that is open
   void close_after(SteadyTime idle_until);  // its next answer, or that time without a request
   void give_up(const Upstream& upstream);
+  // A WebSocket, or an answer that has begun.
+  bool streams() const {
+    return state_ == State::tunnel || (state_ == State::serving && answer_began_);
+  }
 
   // ---- for the host, on the loop of its proxy
   Proxy& proxy() const { return proxy_; }
@@ -288,6 +300,7 @@ class Front : public net::StreamOwner, public std::enable_shared_from_this<Front
   void next_request();
   void drop_back(bool keep);
   SteadyTime tunnel_deadline() const;
+  SteadyTime answer_deadline() const;
 
   std::shared_ptr<net::Admission::Place> place_;
   std::shared_ptr<net::Stream> stream_;
@@ -430,6 +443,8 @@ class Proxy {
   bool has_connection(const Upstream& upstream, const Front& but) const;
   // It has ended: requests without any byte of an answer from it fail or are retried.
   void give_up(const Upstream& upstream);
+  // Cuts answers and WebSockets that have begun.
+  void end_streams(const std::function<bool(const Ticket&)>& which);
 
  private:
   struct Listening;
@@ -522,6 +537,16 @@ void write_whole_head(std::string& out,
                       std::string_view date,
                       bool keep_alive);
 bool repeatable_method(std::string_view method);
+// Fields about the client that replicas believe (X-Forwarded-For), and fields that only gateways
+// set (X-Billow-…): those of clients are discarded.
+bool tells_of_client(std::string_view name);
+bool is_own_field(std::string_view name);
+// The client as replicas are told.
+std::string_view client_address(const Front& front);
+std::string_view client_proto(const Front& front);
+// How many options the Connection fields have; a request may have so many.
+std::size_t connection_options(const net::Headers& headers);
+inline constexpr std::size_t connection_options_max = 32;
 net::Response body_too_large(const Front& front);
 // Adds the header fields that may be kept.
 void sample_fields(Sample::Side& side, const net::Headers& headers);

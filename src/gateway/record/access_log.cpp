@@ -5,6 +5,8 @@
 
 #include <cstdio>
 
+#include <fmt/format.h>
+
 #include "base/log.h"
 #include "gateway/pure/digits.h"
 
@@ -12,8 +14,20 @@ namespace billow::gateway {
 namespace {
 constexpr std::uint64_t file_bytes_max = 64 << 20;
 constexpr std::size_t buffer_bytes_max = 256 << 10;
+constexpr unsigned old_files = 4;
+constexpr std::size_t path_bytes_max = 1 << 10;
+// Of lines about requests that anybody can make and that reached no replica, in a second: a full
+// log lasts for more than an hour of them.
+constexpr std::size_t turned_away_bytes_max = 64 << 10;
 
 }  // namespace
+
+void keep_old_files(const std::string& path, unsigned files) {
+  for (unsigned i = files; i > 1; --i)
+    (void)std::rename(fmt::format("{}.{}", path, i - 1).c_str(),
+                      fmt::format("{}.{}", path, i).c_str());
+  (void)std::rename(path.c_str(), (path + ".1").c_str());
+}
 
 std::string_view end_name(End end) {
   switch (end) {
@@ -60,7 +74,14 @@ void AccessLog::add(const Front& front, std::string_view endpoint, End end, Stea
     buffer_ += name;
     append_number(buffer_, number);
   };
-  word(time_text(system_clock().wall()));
+  const std::string& time = time_text(system_clock().wall());
+  const bool anybodys = t.key.empty() && !t.upstream;
+  if (anybodys && turned_away_bytes_ > turned_away_bytes_max) {
+    ++left_out_;
+    return;
+  }
+  const std::size_t before = buffer_.size();
+  word(time);
   word(front.request_id());
   word(front.peer());
   word(endpoint);
@@ -68,7 +89,10 @@ void AccessLog::add(const Front& front, std::string_view endpoint, End end, Stea
   // refused.
   buffer_ += '"';
   word(front.head().method);
-  buffer_ += front.path();
+  const std::string_view path = front.path();
+  buffer_ += path.substr(0, path_bytes_max);
+  if (path.size() > path_bytes_max)
+    figure("...+", path.size() - path_bytes_max);
   figure("\" ", t.status);
   buffer_ += ' ';
   buffer_ += end_name(end);
@@ -82,12 +106,24 @@ void AccessLog::add(const Front& front, std::string_view endpoint, End end, Stea
   figure(" tries=", t.tries);
   buffer_ += " key=";
   buffer_ += t.key.empty() ? "-" : std::string_view(t.key);
+  if (t.counts_tokens) {
+    figure(t.usage.knows_in ? " tokens_in=" : " tokens_in=~", t.usage.in);
+    figure(t.usage.knows_out ? " tokens_out=" : " tokens_out=~", t.usage.out);
+  }
   buffer_ += '\n';
+  if (anybodys)
+    turned_away_bytes_ += buffer_.size() - before;
 }
 
 const std::string& AccessLog::time_text(WallTime now) {
   const std::int64_t second = now.ns / 1'000'000'000;
   if (second != second_) {
+    if (left_out_ > 0) {
+      buffer_ += second_text_ + " - - - ";
+      append_number(buffer_, std::exchange(left_out_, 0));
+      buffer_ += " more requests were turned away in this second\n";
+    }
+    turned_away_bytes_ = 0;
     second_ = second;
     second_text_ = format_utc(now);
   }
@@ -117,7 +153,7 @@ void AccessLog::write(std::string_view lines) {
   }
   if (bytes_ < file_bytes_max)
     return;
-  (void)std::rename(path_.c_str(), (path_ + ".1").c_str());
+  keep_old_files(path_, old_files);
   fd_.reset();
   bytes_ = 0;
 }

@@ -1,6 +1,8 @@
 // One line for each request, in order of completion. Lines are buffered and written a few times a
-// second; a file that exceeds its limit is renamed once, so that there are at most two. No query
-// strings and no header values: they may contain keys and tokens.
+// second; a file that exceeds its limit is renamed, and a few old ones are kept. Nobody can write
+// the log full with requests that need no key: long paths are cut, and of requests that are turned
+// away only so many are written in a second; the others are counted. No query strings and no header
+// values: they may contain keys and tokens.
 #pragma once
 
 #include <mutex>
@@ -13,6 +15,8 @@
 namespace billow::gateway {
 
 std::string_view end_name(End end);
+// The file becomes PATH.1, that one PATH.2, and so on; the last is lost.
+void keep_old_files(const std::string& path, unsigned files);
 
 class AccessLog {
  public:
@@ -35,6 +39,8 @@ class AccessLog {
   bool losing_ = false;
   std::int64_t second_ = -1;
   std::string second_text_;
+  std::size_t turned_away_bytes_ = 0;  // written in this second
+  std::uint64_t left_out_ = 0;
   net::Timer timer_;
 };
 

@@ -14,6 +14,9 @@ TEST(ModelName, IsFoundWhereverItStands) {
             "a");
   EXPECT_EQ(model_name(R"({"model":"first","x":[1,{"model":"inner"}],"model":"last"})"), "last");
   EXPECT_EQ(model_name(R"({"mod\u0065l":"escaped"})"), "escaped");
+  EXPECT_EQ(model_name(R"({"\u006D\u006f\u0064\u0065\u006c":"all","\n":1,"\u006":2})"), "all");
+  EXPECT_EQ(model_name(R"({"\u016dodel":"no","\u006dodel\u0000":"no","mode\l":"no"})"),
+            std::nullopt);
   EXPECT_EQ(model_name(R"({"a":-1.5e3,"b":true,"c":null,"d":"]}\\","model":"m"})"), "m");
 }
 
@@ -29,9 +32,9 @@ TEST(ModelName, IsNotFoundWhereThereIsNone) {
 
 // Texts made from pieces that matter, most of them not JSON.
 TEST(ModelName, AgreesWithAParser) {
-  const std::vector<std::string> pieces = {"{", "}",         "[",     "]",        ",",
-                                           ":", "\"model\"", "\"a\"", "\"\\\"\"", "\"{\"",
-                                           "1", " ",         "null",  "\"\\\\\""};
+  const std::vector<std::string> pieces = {
+      "{",        "}",     "[", "]", ",",    ":",        "\"model\"",       "\"a\"",
+      "\"\\\"\"", "\"{\"", "1", " ", "null", "\"\\\\\"", "\"mod\\u0065l\"", "\"\\n\""};
   std::uint64_t seed = 88172645463325252u;
   std::size_t parsed = 0;
   for (int round = 0; round < 300'000; ++round) {

@@ -24,11 +24,13 @@ struct Rig {
   std::set<std::string> connections;                 // of these
   bool gone = false;
 
-  explicit Rig(Proxy::Options options = {}, net::HttpServer::Options app_options = {})
+  explicit Rig(Proxy::Options options = {},
+               net::HttpServer::Options app_options = {},
+               const std::string& data_dir = "")
       : app([this](std::shared_ptr<net::Exchange> x) { serve(std::move(x)); },
             std::move(app_options)) {
     options.listen = {"127.0.0.1:0"};
-    auto made = Gateway::create(app.loop, {.proxy = options, .data_dir = ""});
+    auto made = Gateway::create(app.loop, {.proxy = options, .data_dir = data_dir});
     if (!made) {
       ADD_FAILURE() << made.error().message;
       return;

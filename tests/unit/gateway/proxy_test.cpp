@@ -524,19 +524,6 @@ TEST(Proxy, CorsForTheOriginsThatWereNamed) {
       std::string::npos);
 }
 
-TEST(Usage, IsReadWhereAnswersReportIt) {
-  const auto u = usage_of(
-      R"(data: {"usage":{"prompt_tokens": 12,"completion_tokens":345,"total_tokens":357}})");
-  EXPECT_EQ(u.in, 12u);
-  EXPECT_EQ(u.out, 345u);
-  EXPECT_FALSE(u.cached);
-  EXPECT_EQ(usage_of("nothing").out, 0u);
-  EXPECT_EQ(usage_of(R"({"usage":{"prompt_tokens":12,"completion_tokens":3,)"
-                     R"("prompt_tokens_details":{"cached_tokens":0}}})")
-                .cached,
-            0u);
-}
-
 // Random bytes made out of pieces of HTTP: whatever comes, the proxy answers or closes, and goes on
 // serving others.
 TEST(Proxy, SurvivesWhateverIsSentToIt) {
