@@ -406,7 +406,7 @@ _billow() {
         --enter) return ;;
         --store) return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--image --environment --hold --limit --key --signed-by --registry-secret --enter --store --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--image --environment --hold --limit --key --signed-by --from-registry --registry-secret --enter --store --help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -c -f -- "$cur")); return ;;
     "uplink")
       case $prev in

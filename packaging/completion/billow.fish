@@ -526,6 +526,7 @@ complete -c billow -n '__fish_seen_subcommand_from box' -l hold -d 'keep an unpa
 complete -c billow -n '__fish_seen_subcommand_from box' -l limit -r -f -d 'how much space unpacked environments, or images, may use'
 complete -c billow -n '__fish_seen_subcommand_from box' -l key -r -f -d 'key of the task that will run in it'
 complete -c billow -n '__fish_seen_subcommand_from box' -l signed-by -r -f -d 'only an image with a signature of this public key (PEM, in base64)'
+complete -c billow -n '__fish_seen_subcommand_from box' -l from-registry -d 'no image of the user\'s own podman, except localhost/…'
 complete -c billow -n '__fish_seen_subcommand_from box' -l registry-secret -r -f -d 'standard input has the login for the image\'s registry, in base64; the name of the secret it is from'
 complete -c billow -n '__fish_seen_subcommand_from box' -l enter -r -f -d 'enter the container that this file describes and run COMMAND, SSH_ORIGINAL_COMMAND or a shell there'
 complete -c billow -n '__fish_seen_subcommand_from box' -l store -r -f -d 'where images and environments are stored'
