@@ -348,10 +348,10 @@ inline constexpr std::string_view own_prefix = "/.well-known/billow";
 inline constexpr char internal_header[] = "X-Billow-Internal";
 inline constexpr char call_header[] = "X-Billow-Call";  // its number
 // Fields of such a call: its client when it arrived, and the key that it came with.
-inline constexpr char call_client_header[] = "X-Billow-Client";
-inline constexpr char call_proto_header[] = "X-Billow-Client-Proto";
-inline constexpr char call_key_header[] = "X-Billow-Key";
-inline constexpr char call_key_endpoint_header[] = "X-Billow-Key-Endpoint";
+inline constexpr char call_client_header[] = "X-Billow-Call-Client";
+inline constexpr char call_proto_header[] = "X-Billow-Call-Proto";
+inline constexpr char call_key_header[] = "X-Billow-Call-Key";
+inline constexpr char call_key_endpoint_header[] = "X-Billow-Call-Key-Endpoint";
 
 // More wait for the lock around decisions most of their time.
 inline constexpr std::int64_t threads_max = 16;

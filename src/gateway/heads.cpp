@@ -181,11 +181,14 @@ bool tells_of_client(std::string_view name) {
   }
 }
 
-// X-Billow-Request is for the API of a head, which may be behind a gateway.
+// Others are for replicas: functions of the Python package have some (X-Billow-Secret, …), and so
+// has the API of a head behind a gateway (X-Billow-Request).
 bool is_own_field(std::string_view name) {
-  constexpr std::string_view prefix = "X-Billow-";
-  return name.size() > prefix.size() && same_field(name.substr(0, prefix.size()), prefix) &&
-         !same_field(name, "X-Billow-Request");
+  constexpr std::string_view names[] = {internal_header, call_header, peer_header,
+                                        "X-Billow-Mirror", "X-Billow-Problem"};
+  constexpr std::string_view of_calls = "X-Billow-Call-";
+  return std::ranges::any_of(names, [&](std::string_view n) { return same_field(name, n); }) ||
+         (name.size() > of_calls.size() && same_field(name.substr(0, of_calls.size()), of_calls));
 }
 
 std::size_t connection_options(const net::Headers& headers) {

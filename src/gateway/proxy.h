@@ -538,7 +538,7 @@ void write_whole_head(std::string& out,
                       bool keep_alive);
 bool repeatable_method(std::string_view method);
 // Fields about the client that replicas believe (X-Forwarded-For), and fields that only gateways
-// set (X-Billow-…): those of clients are discarded.
+// set (X-Billow-Call-…, X-Billow-Mirror): those of clients are discarded.
 bool tells_of_client(std::string_view name);
 bool is_own_field(std::string_view name);
 // The client as replicas are told.

@@ -145,9 +145,11 @@ TEST(GuardedLimits, FieldsOfGatewaysAreNotTakenFromClients) {
   Rig rig;
   const auto seen = rig.exchange(
       "GET /f/app/headers HTTP/1.1\r\nHost: localhost\r\nX-Billow-Mirror: 1\r\nX_Billow_Call: 1\r\n"
-      "X-Billow-Client: 6.6.6.6\r\nX-Billow-Request: 1\r\nX-Other: 1\r\n\r\n");
+      "X-Billow-Call-Client: 6.6.6.6\r\nX-Billow-Request: 1\r\nX-Billow-Secret: s\r\n"
+      "X-Other: 1\r\n\r\n");
   EXPECT_NE(seen.find("X-Other: 1"), std::string::npos);
   EXPECT_NE(seen.find("X-Billow-Request: 1"), std::string::npos) << "the head's, behind a gateway";
+  EXPECT_NE(seen.find("X-Billow-Secret: s"), std::string::npos) << "a Python function's";
   for (const char* gone : {"Mirror", "X_Billow_Call", "6.6.6.6"})
     EXPECT_EQ(seen.find(gone), std::string::npos) << gone;
 }
@@ -174,22 +176,23 @@ TEST(GuardedLimits, AnAsynchronousCallHasTheAddressOfItsClient) {
   const auto seen =
       rig.exchange("GET /f/app/headers HTTP/1.1\r\nHost: localhost\r\nX-Billow-Internal: " +
                    rig.gateway->secret() +
-                   "\r\nX-Billow-Client: 203.0.113.9\r\nX-Billow-Client-Proto: https\r\n"
-                   "X-Billow-Call: number\r\nX-Billow-Key: ci\r\n\r\n");
+                   "\r\nX-Billow-Call-Client: 203.0.113.9\r\nX-Billow-Call-Proto: https\r\n"
+                   "X-Billow-Call: number\r\nX-Billow-Call-Key: ci\r\n\r\n");
   EXPECT_NE(seen.find("X-Forwarded-For: 203.0.113.9"), std::string::npos) << seen;
   EXPECT_NE(seen.find("X-Forwarded-Proto: https"), std::string::npos);
   EXPECT_NE(seen.find("X-Billow-Call: number"), std::string::npos);
-  EXPECT_EQ(seen.find("X-Billow-Key"), std::string::npos);
+  EXPECT_EQ(seen.find("X-Billow-Call-Key"), std::string::npos);
 }
 
 TEST(GuardedLimits, AnAsynchronousCallIsChargedItsTokens) {
   Rig rig;
   keyed(rig, tokens_a_day(100));
-  EXPECT_NE(rig.exchange(post("/f/app/x", 400,
-                              "X-Billow-Internal: " + rig.gateway->secret() +
-                                  "\r\nX-Billow-Key: ci\r\nX-Billow-Key-Endpoint: app\r\n"))
-                .find("200 OK"),
-            std::string::npos);
+  EXPECT_NE(
+      rig.exchange(post("/f/app/x", 400,
+                        "X-Billow-Internal: " + rig.gateway->secret() +
+                            "\r\nX-Billow-Call-Key: ci\r\nX-Billow-Call-Key-Endpoint: app\r\n"))
+          .find("200 OK"),
+      std::string::npos);
   EXPECT_NE(rig.exchange(post("/f/app/x", 4)).find(" 429 "), std::string::npos);
 }
 
