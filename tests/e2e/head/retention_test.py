@@ -29,6 +29,10 @@ class Retention(unittest.TestCase):
         row = self.database("SELECT seq FROM pruned")
         return row[0] if row else 0
 
+    def snapshots(self):
+        folder = os.path.join(self.rig.data, "snapshots")
+        return sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+
     def verify(self):
         answer = json.loads(self.rig.cli("audit", "verify", "--json").out)
         self.assertTrue(answer["intact"], answer)
@@ -54,7 +58,11 @@ class Retention(unittest.TestCase):
     def test_old_events_go_and_nothing_that_people_ask_for(self):
         first = self.rig.submit("--env-var", "WORD=remembered", "--", "sh", "-c", "echo $WORD")
         self.assertEqual(self.rig.cli("wait", first).code, 0)
-        self.work(120)
+        # Old events go when a second snapshot was made, and each needs some new events.
+        for jobs in (60, 60):
+            snapshots = self.snapshots()
+            self.work(jobs)
+            poll(lambda: self.snapshots() != snapshots, "a snapshot", 30)
         bills, jobs = self.bills(), self.jobs()
         self.assertEqual(len(jobs), 121)
         self.assertEqual(len(bills), 121)
@@ -71,7 +79,10 @@ class Retention(unittest.TestCase):
         self.rig.up()
         self.assertEqual(self.bills(), bills)
         self.assertEqual(self.jobs(), jobs)
-        self.work(40)
+        for jobs_more in (40, 40):
+            snapshots = self.snapshots()
+            self.work(jobs_more)
+            poll(lambda: self.snapshots() != snapshots, "another snapshot", 30)
         # Replay needs what follows the older of two snapshots, so a few more events than asked for.
         poll(
             lambda: self.database("SELECT count(*) FROM events")[0] < 3 * KEPT,
