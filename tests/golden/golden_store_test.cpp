@@ -44,6 +44,7 @@ std::string comparable(control::State state) {
   for (auto& [id, pool] : state.pools) {
     pool.learned.clear();
     pool.recent_orders.clear();
+    pool.ended.clear();
   }
   return control::image(state);
 }
@@ -81,8 +82,14 @@ std::set<std::string> expect_replay(const Journal& journal, const std::string& h
   EXPECT_TRUE(new_state) << new_state.error().message;
   if (old_state && new_state) {
     EXPECT_EQ(control::image(*new_state), image);
-    EXPECT_TRUE(comparable(std::move(*old_state)) == comparable(std::move(*new_state)))
-        << "the journal and the snapshot of 0.1 now give different states";
+    const std::string a = comparable(std::move(*old_state)), b = comparable(std::move(*new_state));
+    const auto same = std::ranges::mismatch(a, b).in1 - a.begin();
+    const auto around = [&](const std::string& text) {
+      return text.substr(static_cast<std::size_t>(std::max<std::ptrdiff_t>(same - 200, 0)), 400);
+    };
+    EXPECT_TRUE(a == b) << "the journal and the snapshot of 0.1 now give different states:\n"
+                        << around(a) << "\n"
+                        << around(b);
   }
   const auto old = parse_json((*snapshot)->bytes);
   const auto today = parse_json(image);

@@ -21,6 +21,7 @@ constexpr std::uint64_t jobs_at_once = 2000;
 constexpr int nodes = 32;
 constexpr Duration between_batches = hours(4);
 constexpr std::size_t queued_bytes_max = 16 << 20;
+constexpr Retention retention{.events_max = 500'000};  // as a head removes events, from fewer on
 
 struct PassingClock final : Clock {
   std::int64_t passed_ns = 0;
@@ -82,6 +83,7 @@ class Soak {
       jobs();
       settle();
       BILLOW_TRY_VOID(snapshot());
+      BILLOW_TRY_VOID(journal().retain(retention, clock_.wall()));
       const std::uint64_t now = done + jobs_at_once;
       if (now / options_.report_every > told || now >= options_.jobs) {
         told = now / options_.report_every;
@@ -150,7 +152,6 @@ class Soak {
                      .ended_at = clock_.wall(),
                      .exit = {.code = ended_ % 50 == 0 ? 1 : 0}}});
   }
-  // The newest snapshot might be damaged: the journal reaches back to the one before it.
   Status snapshot() {
     const auto due = engine_->snapshot_due(limits::snapshot_every_events);
     if (!due)
@@ -158,10 +159,6 @@ class Soak {
     settle();
     BILLOW_TRY_VOID(journal().save_snapshot(due->seq, due->bytes));
     snapshot_bytes_ = static_cast<std::int64_t>(due->bytes.size());
-    if (older_snapshot_ > 0)
-      BILLOW_TRY_VOID(journal().prune(older_snapshot_ + 1));
-    pruned_ = older_snapshot_;
-    older_snapshot_ = due->seq;
     return {};
   }
 
@@ -169,7 +166,7 @@ class Soak {
     settle();
     SoakFigures f{.jobs = jobs,
                   .resident_kib = resident_kib(),
-                  .records = state().seq - pruned_,
+                  .records = journal().records(),
                   .journal_ever = state().seq,
                   .snapshot_bytes = snapshot_bytes_};
     for (const auto& file : std::filesystem::directory_iterator(options_.data_dir))
@@ -187,7 +184,6 @@ class Soak {
   std::unique_ptr<Store> store_;
   std::unique_ptr<head::Engine> engine_;
   std::uint64_t ended_ = 0;
-  Seq older_snapshot_ = 0, pruned_ = 0;
   std::int64_t snapshot_bytes_ = 0;
 };
 

@@ -1,6 +1,6 @@
 // Many jobs through one head: the real Engine on a real store in a data directory, with snapshots.
-// What has ended must leave nothing behind in memory, and nothing in the journal behind the older
-// snapshot.
+// What has ended must leave nothing behind in memory, and in the journal no more than its retention
+// allows.
 #pragma once
 
 #include <cstdint>
