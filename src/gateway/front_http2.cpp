@@ -290,9 +290,25 @@ void Http2Front::drop() {
 }
 
 void Http2Front::close_when_idle() {
+  leave(proxy_.loop().steady());
+}
+
+// A request may be on its way when the connection is to end, and clients do not repeat one whose
+// connection was closed. So the client is first asked for no more, and then given the time to hear
+// it.
+void Http2Front::leave(SteadyTime now) {
+  if (closed_ || goodbye_)
+    return;
+  const auto keep = shared_from_this();
   closing_ = true;
-  session_.go_away(net::Http2Error::none);
-  if (requests_.empty() && session_.streams() == 0)
+  if (announced_.ns == 0) {
+    announced_ = now;
+    session_.announce_end();
+  } else if (!went_away_ && (session_.end_heard() || now - announced_ > farewell_timeout)) {
+    went_away_ = true;
+    session_.go_away(net::Http2Error::none);
+  }
+  if (went_away_ && requests_.empty() && session_.streams() == 0)
     return say_goodbye();
   flush();
 }
@@ -327,14 +343,11 @@ void Http2Front::check_deadlines(SteadyTime now) {
     head_since_ = now;
   else if (now - head_since_ > options.header_timeout)
     return close();
-  if (!requests_.empty())
+  const bool idle = requests_.empty() && session_.streams() == 0;
+  if (closing_ || (idle && now >= deadline_))
+    leave(now);
+  if (closed_ || goodbye_ || idle || !requests_.empty())
     return;
-  if (session_.streams() == 0) {
-    if (!closing_ && now < deadline_)
-      return;
-    session_.go_away(net::Http2Error::none);
-    return say_goodbye();
-  }
   // Answers that are complete but not read.
   if (stream_->bytes_written() != written_seen_ || progress_at_.ns == 0) {
     written_seen_ = stream_->bytes_written();
@@ -413,6 +426,8 @@ void Http2Front::stream_data(std::string_view data) {
     return say_goodbye();
   }
   flush();
+  if (closing_ && session_.end_heard())
+    leave(proxy_.loop().steady());
   // A client that asks and does not read is not asked for more.
   if (!closed_ && stream_->queued() >= limits::gateway_flow_bytes_max)
     stream_->pause_reading();

@@ -105,6 +105,7 @@ class Http2Front final : public net::StreamOwner,
   std::shared_ptr<StreamFront> find(Id id) const;
   void flush();
   void write_out();
+  void leave(SteadyTime now);
   void say_goodbye();
   void cut_all();
 
@@ -120,7 +121,9 @@ class Http2Front final : public net::StreamOwner,
   SteadyTime head_since_, progress_at_;
   std::uint64_t written_seen_ = 0;
   bool receiving_ = false, flushing_ = false, flush_posted_ = false;
-  bool closing_ = false;  // after the current requests
+  bool closing_ = false;    // after the current requests
+  SteadyTime announced_;    // when the client was asked for no more
+  bool went_away_ = false;  // it was told which requests were the last
   bool goodbye_ = false, closed_ = false;
 };
 

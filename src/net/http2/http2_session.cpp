@@ -169,6 +169,10 @@ struct Http2Callbacks {
           break;
         case NGHTTP2_PRIORITY:
           break;  // begin_frame has counted it
+        case NGHTTP2_PING:
+          s.end_heard_ |= s.announced_ && (frame->hd.flags & NGHTTP2_FLAG_ACK);
+          cost = 1;
+          break;
         default:
           cost = 1;
       }
@@ -589,12 +593,6 @@ std::size_t Http2Session::queued(StreamId id) const {
 std::uint64_t Http2Session::sent(StreamId id) const {
   const Stream* stream = find(id);
   return stream ? stream->sent : 0;
-}
-
-void Http2Session::go_away(Http2Error error) {
-  ::nghttp2_submit_goaway(session_, NGHTTP2_FLAG_NONE,
-                          ::nghttp2_session_get_last_proc_stream_id(session_),
-                          static_cast<std::uint32_t>(error), nullptr, 0);
 }
 
 }  // namespace billow::net

@@ -114,7 +114,11 @@ class Http2Session {
   bool congested(StreamId id);
   std::size_t queued(StreamId id) const;
   std::uint64_t sent(StreamId id) const;  // body bytes, so far
-  void go_away(Http2Error error);         // no new streams; those that are open go on
+  // Asks the peer for no new streams, and takes those that are on their way already. When it has
+  // heard this, go_away() loses no request.
+  void announce_end();
+  bool end_heard() const { return end_heard_; }
+  void go_away(Http2Error error);  // no new streams; those that are open go on
 
  private:
   struct Stream;
@@ -140,6 +144,7 @@ class Http2Session {
   SteadyTime work_at_;
   bool in_head_ = false;
   bool overdrawn_ = false;
+  bool announced_ = false, end_heard_ = false;
 };
 
 }  // namespace billow::net

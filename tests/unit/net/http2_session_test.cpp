@@ -158,6 +158,26 @@ TEST(Http2Session, FieldsThatDifferEachTimeDoNotDisplaceOthersFromTheCompression
   EXPECT_LT(most, least + 12);
 }
 
+TEST(Http2Session, AnAnnouncedEndTakesRequestsThatAreOnTheirWay) {
+  Pair pair;
+  pair.pump();
+  const Id early = pair.ask(true);
+  const auto on_its_way = pair.client.output();
+  pair.server.session.announce_end();
+  const auto announced = pair.server.output();
+  ASSERT_TRUE(pair.server.session.receive(on_its_way, SteadyTime{1}));
+  EXPECT_EQ(pair.server.recorder.streams.at(early).head, "POST /f/app/x");
+  EXPECT_FALSE(pair.server.session.end_heard());
+  ASSERT_TRUE(pair.client.session.receive(announced, SteadyTime{1}));
+  EXPECT_FALSE(pair.client.session.can_open()) << "the client has heard it";
+  pair.pump();
+  EXPECT_TRUE(pair.server.session.end_heard());
+  pair.server.session.go_away(Http2Error::none);
+  pair.server.session.answer(early, 200, {}, true);
+  pair.pump();
+  EXPECT_EQ(pair.client.recorder.streams.at(early).head, "200");
+}
+
 TEST(Http2Session, JoinsCookies) {
   Server server;
   ASSERT_TRUE(server.feed(
