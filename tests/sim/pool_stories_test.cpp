@@ -18,6 +18,7 @@ TEST(PoolStories, TheBooksEqualTheProvidersMeterAndNoMachineIsForgotten) {
   std::printf("fresh stories from %llu; again: ./dev sim --stories %llu --from %llu\n",
               static_cast<unsigned long long>(first), static_cast<unsigned long long>(stories),
               static_cast<unsigned long long>(first));
+  std::fflush(stdout);  // also if a story ends the process
   StoryFigures figures;
   for (std::uint64_t seed = first; seed < first + stories; ++seed)
     ASSERT_EQ(tell_pool_story(seed, figures), "");

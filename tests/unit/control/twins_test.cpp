@@ -172,6 +172,24 @@ TEST(Twins, OneThatDoesNotRunYetOrWasCreatedLaterIsNotTheNode) {
   }
 }
 
+// One list shows that the node's machine has ended, and a second one that nobody knew.
+TEST(Twins, ATwinThatAppearsAsTheMachineEndsIsEndedAndTouchesNoNode) {
+  Twins w;
+  w.list({w.one()});
+  w.arrives_as("");
+  w.now = w.now + minutes(2);
+  const NodeId node = w.state().nodes.begin()->first;
+  w.must(NodeSilent{node, seconds(30)});
+  const WallTime to = w.now - seconds(1);
+  w.list({w.one(to), w.two()});
+  EXPECT_TRUE(w.state().nodes.empty());
+  ASSERT_TRUE(w.twin());
+  EXPECT_EQ(w.twin()->state, MachineState::releasing);
+  w.list({w.one(to), w.two(to)});
+  EXPECT_FALSE(w.twin());
+  w.check_books(to - w.from_1, to - w.from_2);
+}
+
 TEST(Twins, ADeadTwinEndsNothingElse) {
   Twins w;
   w.list({w.one()});

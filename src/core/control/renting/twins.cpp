@@ -276,6 +276,15 @@ bool is_surplus(const State& state,
          (main.here_at && twin.billed_from && main.here_at + clocks_differ < twin.billed_from);
 }
 
+// Machines that the same list shows to have ended. The state still has them, and their nodes.
+std::set<std::string> gone_in(const Events& events) {
+  std::set<std::string> out;
+  for (const EventBody& event : events)
+    if (const auto* gone = get_if<MachineGone>(&event))
+      out.insert(gone->machine);
+  return out;
+}
+
 }  // namespace
 
 std::vector<MachineSighting> tell_apart(const State& state,
@@ -321,11 +330,14 @@ bool settle_twins(const State& state,
     found_new = true;
     twins.push_back(std::move(twin));
   }
+  const std::set<std::string> gone = gone_in(events);
   for (const Machine& twin : twins) {
+    if (gone.contains(twin.name))
+      continue;
     const auto found = state.machines.find(twin.twin_of);
     const std::string why = words_of(twin.twin_of, twin.external);
     if (found == state.machines.end() || found->second.pool != pool.id ||
-        is_surplus(state, twin, found->second, listed)) {
+        gone.contains(twin.twin_of) || is_surplus(state, twin, found->second, listed)) {
       events.push_back(MachineReleased{twin.name, why});
       continue;
     }
