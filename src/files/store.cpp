@@ -314,7 +314,7 @@ Status Store::write_pack(std::string_view pack, const std::vector<PieceAt>& piec
                   "stop jobs you do not need, or keep data on a volume");
   }
   const std::string name = hex(random_bytes(12)) + ".pack";
-  BILLOW_TRY_VOID(writer_.write(options_.directory + "/packs/" + name, pack));
+  BILLOW_TRY_VOID(write_file_atomic(options_.directory + "/packs/" + name, pack, 0600));
   std::lock_guard lock(mutex_);
   // Another thread may have brought the same in the meantime.
   if (std::ranges::all_of(pieces, [&](const PieceAt& one) { return places_.contains(one.digest); }))

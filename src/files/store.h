@@ -151,7 +151,6 @@ class Store {
   std::unordered_map<Sha256, Place, DigestHash> places_;
   std::uint64_t bytes_ = 0;
   Owners owners_;
-  PackWriter writer_;
   std::unordered_map<std::string, std::uint64_t> owned_bytes_;  // counted when first asked for
   std::size_t unchecked_ = 0;                                   // packs
   DigestSet checked_trees_;

@@ -2,10 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <linux/fs.h>
-#include <sys/ioctl.h>
 #include <sys/stat.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -44,35 +41,23 @@ Status write_at(int fd, std::string_view data, std::uint64_t offset) {
   return {};
 }
 
-// Shares the blocks where the file system can (XFS, Btrfs): nothing is copied at all.
-bool share_blocks(int from, std::uint64_t offset, const PieceSource::Target& to) {
-  file_clone_range range{from, offset, to.size, to.offset};
-  return offset % files::large_pack_begin == 0 && ::ioctl(to.descriptor, FICLONERANGE, &range) == 0;
-}
-
-bool is_cached(int fd, std::uint64_t offset) {
-  char octet = 0;
-  iovec part{&octet, 1};
-  return ::preadv2(fd, &part, 1, static_cast<off_t>(offset), RWF_NOWAIT) == 1;
-}
-
-// The pack past the page cache, which the job's own file needs more; invalid: it is in the cache,
-// or cannot be read so.
-Fd open_directly(int fd, std::uint64_t offset, std::uint32_t size) {
-  if (offset % files::large_pack_begin != 0 || size % files::large_pack_begin != 0 ||
-      is_cached(fd, offset + size - 1))
-    return Fd();
-  return Fd(
-      ::open(("/proc/self/fd/" + std::to_string(fd)).c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT));
-}
-
+// Inside the kernel where that works, else through the buffer. File systems that can (XFS, Btrfs)
+// share the blocks instead.
 Status copy_range(int from, std::uint64_t offset, const PieceSource::Target& to, char* buffer) {
-  if (share_blocks(from, offset, to))
+  std::uint64_t done = 0;
+  while (done < to.size) {
+    off_t in = static_cast<off_t>(offset + done), out = static_cast<off_t>(to.offset + done);
+    const ssize_t n = ::copy_file_range(from, &in, to.descriptor, &out, to.size - done, 0);
+    if (n < 0 && errno == EINTR)
+      continue;
+    if (n <= 0)
+      break;
+    done += static_cast<std::uint64_t>(n);
+  }
+  if (done == to.size)
     return {};
-  const Fd directly = open_directly(from, offset, to.size);
-  if (!directly || !read_at(directly.get(), buffer, to.size, offset))
-    BILLOW_TRY_VOID(read_at(from, buffer, to.size, offset));
-  return write_at(to.descriptor, {buffer, to.size}, to.offset);
+  BILLOW_TRY_VOID(read_at(from, buffer, to.size - done, offset + done));
+  return write_at(to.descriptor, {buffer, to.size - done}, to.offset + done);
 }
 
 }  // namespace
@@ -90,9 +75,6 @@ Status PieceSource::open_at(const files::PieceFile& place,
       last.fd = Fd();
       return fail(Code::forbidden, fmt::format("{} is not a file of the head's", place.path));
     }
-    // Looking at its header must not bring the content into the page cache.
-    if (place.offset == files::large_pack_begin)
-      ::posix_fadvise(last.fd.get(), 0, 0, POSIX_FADV_RANDOM);
   }
   char header[files::pack_header_bytes];
   if (place.offset < sizeof header ||
