@@ -16,7 +16,7 @@ constexpr const char* question_fields[] = {
     "engine", "engine_version", "providers", "regions", "gpu", "any", "spot", "mine", "train",
     "tuning", "sequence", "micro_batch", "tokens", "checkpoint_s", "interruptions_h", "deadline_h",
     "percentile", "input_p95", "output_p95", "kv_cache", "cached_share", "draft_tokens", "accepted",
-    "adapters", "adapter_rank", "eager", "max_gpus",
+    "adapters", "adapter_rank", "eager", "max_gpus", "way",
     // other names for precision, input, output, rps and (as its inverse) tps
     "weights", "input_tokens", "output_tokens", "requests_per_s", "tpot_ms"};
 
@@ -197,6 +197,7 @@ Result<Request> serving_request(const Json& q, const AskContext& context) {
   r.extras.adapters = static_cast<int>(BILLOW_TRY(number(q, "adapters", 0, 0, 10000)));
   r.extras.adapter_rank = static_cast<int>(BILLOW_TRY(number(q, "adapter_rank", 16, 1, 1024)));
   r.extras.eager = BILLOW_TRY(flag(q, "eager"));
+  r.way = BILLOW_TRY(parse_way(q["way"].str_or("tensor")));
   r.engine = engine_word(q["engine"].str_or("vllm"));
   r.version = std::string(q["engine_version"].str_or(""));
   r.offers = BILLOW_TRY(offers_of(q));

@@ -8,8 +8,9 @@ namespace {
 
 // How much longer than at 100 % of the datasheet each part takes with good kernels, and the fixed
 // costs. Chosen so that models and GPUs left out are predicted best (bench/advise/report.cpp); the
-// calibration scales each by a few ten percent.
-constexpr double weights_over = 1.3, experts_over = 1.5, cache_over = 1.35, arithmetic_over = 1.6,
+// calibration scales each by a few ten percent. Hardly any measured step is bound by arithmetic, so
+// that factor is from published throughput: half the tensor rate.
+constexpr double weights_over = 1.3, experts_over = 1.5, cache_over = 1.35, arithmetic_over = 2.0,
                  prefill_over = 1.6, attention_over = 2.5, prefill_weights_over = 1.04;
 constexpr double decode_attention_over = 1.6;
 constexpr double layer_ms = 0.022, moe_layer_ms = 0.075, indexer_layer_ms = 0.06, link_over = 4,
@@ -89,6 +90,10 @@ Rates rates_of(const ServingRow& row) {
     r.matrix = g.fp4_tflops.value_or(r.half / 1e12) * 1e12;
   if (p == Precision::int8)
     r.matrix = g.int8_tops.value_or(r.half / 1e12) * 1e12;
+  // Experts stored as MXFP4 meet activations of 16 bits, or of 8 where there are 4-bit units: no
+  // engine multiplies two numbers of 4 bits with them.
+  if (row.shape->native == Precision::fp4 && (p == Precision::fp4 || p == Precision::fp8))
+    r.matrix = g.fp4_tflops ? g.fp8_tflops.value_or(0) * 1e12 : r.half;
   r.matrix = std::max(r.matrix, r.half);  // slower units are not used
   // Attention runs in the precision of its cache, and never below eight bits.
   const bool small_cache = row.kv == Precision::fp8 || row.kv == Precision::fp4;

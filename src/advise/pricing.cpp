@@ -28,6 +28,12 @@ bool stale(const std::optional<std::int64_t>& age_days) {
 
 }  // namespace
 
+double age_factor(const std::optional<std::int64_t>& age_days) {
+  constexpr double days_per_unit = 200;
+  const auto age = static_cast<double>(age_days.value_or(365));
+  return 1 + std::max(0.0, age - price_fresh_days) / days_per_unit;
+}
+
 bool sells_by_auction(std::string_view provider) {
   return provider == "mithril";
 }
@@ -91,7 +97,6 @@ std::vector<Offer> buyable_offers(const Request& request, const Catalogue& catal
 void price_candidate(Candidate& c, const Request& request, const std::vector<Offer>& offers) {
   c.offer.reset();
   double best = 1e300;
-  bool best_stale = true;
   for (auto& offer : offers) {
     if (offer.gpu != c.gpu || offer.instance->gpus < c.parallelism.tensor || !offer.price)
       continue;
@@ -116,18 +121,17 @@ void price_candidate(Candidate& c, const Request& request, const std::vector<Off
       continue;
     const int per_instance = spread ? 1 : offer.instance->gpus / c.parallelism.gpus();
     const int each = (c.parallelism.pipeline + stages_here - 1) / stages_here;
-    const int instances =
-        spread ? c.replicas * each : (c.replicas + per_instance - 1) / per_instance;
+    // Prefill workers are groups of GPUs like those that decode.
+    const int groups = c.replicas * c.replica_gpus() / c.parallelism.gpus();
+    const int instances = spread ? c.replicas * each : (groups + per_instance - 1) / per_instance;
     if (request.offers.gpus_max < OfferFilter{}.gpus_max &&
         instances * offer.instance->gpus > request.offers.gpus_max)
       continue;
-    const double total = usd(*price) * instances;
     const auto age = price_age_days(offer.price->date, request.now);
-    const bool old = stale(age);
-    if (old > best_stale || (old == best_stale && total >= best))
+    const double total = usd(*price) * instances * age_factor(age);
+    if (total >= best)
       continue;
     best = total;
-    best_stale = old;
     Offered o{
         .instance = offer.instance, .region = std::string(offer.region), .instances = instances};
     o.on_demand_month = sells_by_auction(offer.instance->provider)
@@ -173,6 +177,12 @@ double rank_cost(const Candidate& c, const Request& request) {
       return *paid;
   }
   return 1e12 + c.gpus;
+}
+
+double counted_cost(const Candidate& c, const Request& request) {
+  const double cost = rank_cost(c, request);
+  return c.offer && c.offer->instance && cost < 1e12 ? cost * age_factor(c.offer->price_age_days)
+                                                     : cost;
 }
 
 bool stale_price(const Candidate& c) {

@@ -1,8 +1,9 @@
 // What a candidate costs, and which offers count: by default those a company can buy from a cloud,
 // at prices that are not stale, on hosts that can load the model.
 //
-// Invariants: a price older than `price_fresh_days` is used only where no fresh one is known; an
-// auction's floor is never an on-demand price; a missing price is unknown, never zero.
+// Invariants: a price older than `price_fresh_days` counts for more than it says, so that it is
+// taken only where fresh ones are clearly dearer; an auction's floor is never an on-demand price; a
+// missing price is unknown, never zero.
 #pragma once
 
 #include "advise/recommend.h"
@@ -11,6 +12,11 @@ namespace billow::advise {
 
 inline constexpr double hours_month = 730;
 inline constexpr std::int64_t price_fresh_days = 90;
+
+// The factor by which an old price is multiplied before comparison: 1 % for every two days beyond
+// `price_fresh_days`. So no price drops out from one day to the next. An unknown age counts as a
+// year. What is shown is the price itself, with its age.
+double age_factor(const std::optional<std::int64_t>& age_days);
 
 // Who sells: hyperscalers; neoclouds, which own their GPUs and sell at list prices; marketplaces,
 // which pass on other people's machines. Unknown providers count as marketplaces.
@@ -30,7 +36,7 @@ double host_memory_gib(double weight_bytes);
 // The offers a request may use.
 std::vector<Offer> buyable_offers(const Request& request, const Catalogue& catalogue);
 
-// Sets the cheapest fresh offer, or the cheapest stale one.
+// Sets the cheapest offer, older prices counted for more.
 void price_candidate(Candidate& candidate,
                      const Request& request,
                      const std::vector<Offer>& offers);
@@ -40,8 +46,10 @@ std::vector<Offer> rentable(const GpuSpec& gpu, const Catalogue& catalogue);
 std::optional<double> rent_gpu_month(const Candidate& candidate,
                                      const Request& request,
                                      const std::vector<Offer>& offers);
-// USD per month by which candidates are ranked; unknown prices come after every known one.
+// USD per month; unknown prices come after every known one. `counted_cost` ranks candidates by it,
+// older prices counted for more.
 double rank_cost(const Candidate& candidate, const Request& request);
+double counted_cost(const Candidate& candidate, const Request& request);
 bool stale_price(const Candidate& candidate);
 // USD per million output tokens at the requested load; nothing where the price is unknown.
 std::optional<double> usd_per_million(const Candidate& candidate, const Request& request);

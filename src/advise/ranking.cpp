@@ -9,8 +9,8 @@
 namespace billow::advise {
 namespace {
 
-// The options that may be recommended: at a fresh price, else at an old one, else at an unknown
-// one; among overloaded ones only if there is no other.
+// The options that may be recommended: at a known price, else at an unknown one; among overloaded
+// ones only if there is no other.
 std::vector<const Candidate*> eligible(const Advice& advice, const Request& request) {
   std::vector<const Candidate*> open;
   auto add = [&](auto&& wanted) {
@@ -23,8 +23,7 @@ std::vector<const Candidate*> eligible(const Advice& advice, const Request& requ
     auto priced = [&](const Candidate& c) {
       return overloaded(c) != carried && rank_cost(c, request) < 1e12;
     };
-    if (add([&](const Candidate& c) { return priced(c) && !stale_price(c); }) || add(priced) ||
-        add([&](const Candidate& c) { return overloaded(c) != carried; }))
+    if (add(priced) || add([&](const Candidate& c) { return overloaded(c) != carried; }))
       return open;
   }
   return open;
@@ -43,15 +42,14 @@ void rank(Advice& advice, const Request& request) {
   std::stable_sort(advice.ranked.begin(), advice.ranked.end(), [&](auto& a, auto& b) {
     if (overloaded(a) != overloaded(b))
       return overloaded(b);
-    const bool old_a = stale_price(a), old_b = stale_price(b);
-    return old_a != old_b ? old_b : rank_cost(a, request) < rank_cost(b, request);
+    return counted_cost(a, request) < counted_cost(b, request);
   });
   const auto open = eligible(advice, request);
   if (open.empty())
     return;
   std::vector<Choice> choices;
   for (const Candidate* c : open)
-    choices.push_back({rank_cost(*c, request), c->chance});
+    choices.push_back({counted_cost(*c, request), c->chance});
   const Candidate& best =
       *open[choose(choices, {.chance_min = request.chance_min - 0.005, .extra_max = 0.1})];
   advice.best = best;

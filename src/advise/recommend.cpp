@@ -75,21 +75,6 @@ struct Place {  // somewhere a replica may run
   std::string mig = {};
 };
 
-// The ways to split a replica here: by tensor ranks inside one machine; and for what no machine
-// holds, stages of whole machines, which are tried only then.
-std::vector<Parallelism> splits_of(const Place& place, bool mixture) {
-  std::vector<Parallelism> out;
-  int most = 1;
-  for (int tensor = 1; tensor <= std::min(8, place.gpus_max); tensor *= 2) {
-    out.push_back({.tensor = tensor, .expert = mixture && tensor > 1 ? tensor : 1});
-    most = tensor;
-  }
-  const int nodes = place.fleet ? place.fleet->nodes : 4;
-  for (int stages = 2; most >= 4 && stages <= std::min(4, nodes); stages *= 2)
-    out.push_back({.tensor = most, .pipeline = stages, .expert = mixture ? most : 1});
-  return out;
-}
-
 struct Limits {
   double context, tpot_ms, ttft_ms;
   double both() const { return tpot_ms < 1e12 && ttft_ms < 1e12 ? 1.28 : 1; }
@@ -166,6 +151,8 @@ Fit try_place(const Request& request,
       break;
     }
     row.concurrency = load;
+    if (row.disaggregated)
+      give_prefill_workers(prepared, row);
     auto now = Calibration::quick(prepared, row);
     fit.miss = std::max(now.tpot_ms * slow / limits.tpot_ms, now.ttft_ms * slow / limits.ttft_ms);
     if (const double sure = now.tpot_ms * slow * margin.at(load).tpot; sure > limits.tpot_ms) {
@@ -183,6 +170,7 @@ Fit try_place(const Request& request,
       c.binding = "throughput";
       break;
     }  // higher concurrency serves no more
+    c.prefill_gpus = static_cast<int>(row.prefill_gpus);
     c.concurrency = load;
     c.rps_replica = rps;
     fit.meets = true;
@@ -300,6 +288,8 @@ class Scan {
       look_at(place);
       scanned_.push_back(place);
     }
+    if (!replayed())
+      return;
     const bool mean = request_.percentile == Percentile::mean;
     // A tail is replayed only where it matters: the cheapest options are given replicas until they
     // carry the load and meet the percentile, which may make others the cheapest.
@@ -330,7 +320,7 @@ class Scan {
 
   // For answers whose tail was not asked for.
   void show_tails(std::optional<Candidate>& c) const {
-    if (c && !c->tails)
+    if (c && !c->tails && replayed())
       add_tails(*c, request_, calibration_, shapes_.at(c->precision),
                 1 / scanned_[c->place].bandwidth_share);
   }
@@ -356,6 +346,9 @@ class Scan {
   }
 
  private:
+  // The replay knows engines whose prompts and answers share the GPUs.
+  bool replayed() const { return request_.way != Way::separate_prefill; }
+
   // At most this many options are replayed before the cheapest that meets the percentile is found.
   static constexpr int replays_max = 60;
 
@@ -381,7 +374,8 @@ class Scan {
     }
     advice_.no_fit.push_back(
         {place.slice.empty() || place.slice == "whole" ? place.gpu->name : place.slice,
-         why.empty() ? "it supports none of these precisions" : why});
+         why.empty() ? "its rates are unknown, or it has none of these precisions" : why,
+         !why.empty()});
   }
 
   // The cheapest tensor parallelism of one precision here. `why` is the reason if one did not fit;
@@ -393,7 +387,10 @@ class Scan {
                                    bool& any) {
     const double load_max = request_.users > 0 ? request_.users : request_.rps > 0 ? 1e9 : 1;
     std::optional<Candidate> best;
-    for (auto& split : splits_of(place, shape->is_moe())) {
+    if (request_.way != Way::tensor && place.bandwidth_share < 1)
+      return best;
+    const int nodes = place.fleet ? place.fleet->nodes : 4;
+    for (auto& split : splits_of(request_.way, place.gpus_max, nodes, shape->is_moe())) {
       if (split.pipeline > 1 && any)
         break;
       ++advice_.candidates_scanned;
@@ -413,7 +410,7 @@ class Scan {
       }
       if (!size_and_price(fit.candidate, place))
         continue;
-      if (!best || rank_cost(fit.candidate, request_) < rank_cost(*best, request_))
+      if (!best || counted_cost(fit.candidate, request_) < counted_cost(*best, request_))
         best = std::move(fit.candidate);
     }
     return best;
@@ -490,7 +487,7 @@ class Scan {
 
   // The GPUs and the price of its replicas.
   bool sized(Candidate& c, const Place& place) {
-    c.gpus = c.replicas * c.parallelism.gpus();
+    c.gpus = c.replicas * c.replica_gpus();
     const int most = request_.offers.gpus_max;
     const bool few = most < OfferFilter{}.gpus_max;
     if (!place.fleet)
@@ -546,6 +543,7 @@ Result<Advice> recommend(const Request& request,
                          const Catalogue& catalogue,
                          const Calibration& calibration) {
   BILLOW_TRY_VOID(check_request(request, catalogue));
+  BILLOW_TRY_VOID(check_way(request));
   Advice advice;
   advice.notes = request.model.notes;
   const auto offers = buyable_offers(request, catalogue);

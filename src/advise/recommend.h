@@ -34,6 +34,12 @@ Result<Percentile> parse_percentile(std::string_view text);
 // The variation of log-normal lengths with this mean and 95th percentile.
 double variation_of(double mean, double p95);
 
+// How the GPUs of a replica share its work: tensor ranks; attention by data ranks with the experts
+// spread over all of them; or tensor ranks that only decode, with prefill workers beside them.
+enum class Way { tensor, data_attention, separate_prefill };
+const char* way_name(Way way);
+Result<Way> parse_way(std::string_view text);
+
 struct Request {
   ModelShape model;
   std::vector<Precision> precisions;  // empty: the checkpoint's own and what the GPU runs well
@@ -46,6 +52,7 @@ struct Request {
   double rps = 0, users = 0;     // one of them; both 0: one user
   std::string engine = "vllm", version;
   ServingExtras extras{};
+  Way way = Way::tensor;
   OfferFilter offers;
   std::vector<FleetGpu> fleet;  // not empty: recommend among these
   bool spot = false;            // rank by spot price
@@ -69,11 +76,13 @@ struct Candidate {
   Precision precision = Precision::bf16;
   bool native = false;  // the checkpoint as it is
   Parallelism parallelism;
+  int prefill_gpus = 0;    // of a replica: its separate prefill workers, beside `parallelism`
   Memory memory;           // at the load below
   double concurrency = 0;  // sequences at once per replica
   Prediction latency;      // at that load
   double rps_replica = 0, tokens_per_s_replica = 0;
   int replicas = 0, gpus = 0;
+  int replica_gpus() const { return parallelism.gpus() + prefill_gpus; }
   std::optional<Offered> offer;  // the cheapest
   std::string slice;             // of the fleet: "0.5 of H100", "MIG 2g.20gb", "whole"
   std::string own_type, mig;     // of the fleet: the GPU type as jobs name it; the MIG profile
@@ -121,6 +130,7 @@ struct Advice {
   std::vector<std::string> would_change;
   struct NoFit {
     std::string gpu, why;
+    bool runs = true;  // false: its rates are unknown, or it lacks every precision asked for
   };
   std::vector<NoFit> no_fit;
   int candidates_scanned = 0, offers_scanned = 0;

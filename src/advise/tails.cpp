@@ -80,6 +80,11 @@ ServingRow serving_row_of(const Candidate& c,
   row.precision = c.precision == Precision::nvfp4 ? "fp4" : precision_name(c.precision);
   row.kv = engine_kv(row.engine, row.precision, *shape);
   row.parallelism = c.parallelism;
+  if (request.way == Way::separate_prefill) {
+    row.disaggregated = row.prefill_told = true;
+    row.prefill_rank_gpus = c.parallelism.tensor;
+    row.prefill_gpus = std::max(c.prefill_gpus, c.parallelism.tensor);
+  }
   row.input = request.input;
   row.output = request.output;
   row.extras = request.extras;

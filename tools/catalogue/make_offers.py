@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Makes data/offers.txt, the catalogue of instance offers, out of collected price lists.
+"""Makes data/offers.txt, the catalogue of instance offers, out of collected price lists and of what
+providers publish on their own pages (published.csv, with a date and a source per row).
 
     tools/catalogue/make_offers.py --prices DIR > data/offers.txt
 
@@ -11,6 +12,7 @@ price share a line. Output is deterministic: the same lists give the same bytes.
 """
 import argparse
 import csv
+import fnmatch
 import sys
 from collections import OrderedDict, defaultdict
 from pathlib import Path
@@ -158,6 +160,40 @@ NAMES = {  # what people call them
 }
 
 
+def add_published(shapes, regional, wired):
+    """Lays published.csv over the collected lists: rows with a GPU are instances of their own, rows
+    without one match the names of collected instances. A newer row replaces the whole price of a
+    region, spot too: one date stands for both. The price may be per GPU.
+    """
+    with open(Path(__file__).parent / "published.csv") as f:
+        for row in csv.DictReader(f):
+            provider, pattern, on_demand, spot = (
+                row["provider"],
+                row["instance"],
+                usd(row["on_demand_usd_h"]),
+                usd(row["spot_usd_h"]),
+            )
+            if row["gpu"]:
+                if row["gpu"].lower() not in ALIAS:
+                    sys.exit(f"no GPU in data/gpus.txt for {row['gpu']!r}: add it there")
+                shapes[provider, pattern] = (
+                    ALIAS[row["gpu"].lower()],
+                    *(int(row[k]) for k in ("gpus", "vcpus", "memory_gib")),
+                )
+                wired[provider, pattern] = tuple(row["wiring"].split())
+            names = [n for p, n in shapes if p == provider and fnmatch.fnmatch(n, pattern)]
+            if not names:
+                sys.exit(f"published.csv: the lists have no instance {pattern} of {provider}")
+            for name in names:
+                known = regional[provider, name]
+                each = shapes[provider, name][1] if row["per"] == "gpu" else 1
+                regions = list(known) if row["regions"] == "*" else row["regions"].split()
+                for region in regions:
+                    old = known.get(region, (None, None, ""))
+                    if on_demand and row["date"] > old[2]:
+                        known[region] = (on_demand * each, spot and spot * each, row["date"])
+
+
 def usd(text):
     try:
         value = float(text)
@@ -220,6 +256,8 @@ def main():
                 )
                 spot = spot if old[1] is None else old[1] if spot is None else min(spot, old[1])
             regional[provider, instance][row["region"]] = (on_demand, spot, row["source_date"])
+    wired = {}
+    add_published(shapes, regional, wired)
     # Some markets list a bid's floor as the price (a cent for a GPU worth a dollar). What is below
     # a sixth of the GPU's usual
     # price on demand, or a fortieth of it on spot, is no offer.
@@ -250,7 +288,7 @@ def main():
     for why, n in sorted(dropped.items()):
         out(f"# dropped: {n} rows: {why}\n")
     for (provider, instance), (gpu, count, vcpus, memory) in sorted(shapes.items()):
-        inside, network = wiring(provider, instance, gpu, count)
+        inside, network = wired.get((provider, instance)) or wiring(provider, instance, gpu, count)
         names = NAMES.get(instance, "").replace(" ", "_")
         out(
             f"i {provider} {instance.replace(' ', '_')} {gpu} {count} {vcpus} {memory} {inside} {network} {names}"

@@ -1,6 +1,6 @@
 # ./dev calibrate [--data DIR] [--check]: fit data/calibration.txt from public serving measurements.
-# Every model, GPU and fifth of the configurations is left out once, for the intervals; the errors are
-# printed by ./dev bench advise. --check fits again and compares with the shipped file instead.
+# Every model, GPU and fifth of the configurations is left out once, for the intervals; the errors
+# are printed by ./dev bench advise. --check fits again and compares with the shipped file instead.
 data=$root/../shared/data check=
 while [ $# -gt 0 ]; do
   case $1 in

@@ -43,6 +43,7 @@ Json candidate_json(const Candidate& c) {
                          {"checkpoint_as_is", c.native},
                          {"parallelism", parallelism_name(c.parallelism)},
                          {"tensor", c.parallelism.tensor},
+                         {"prefill_gpus_per_replica", c.prefill_gpus},
                          {"replicas", c.replicas},
                          {"gpus", c.gpus},
                          {"concurrency_per_replica", c.concurrency},
@@ -129,13 +130,14 @@ std::string hardware_text(const Candidate& c, const Request& request) {
 std::string price_text(const Candidate& c, const Request& request) {
   if (c.offer && c.offer->instance) {
     const bool spot = (request.spot && c.offer->spot_month) || !c.offer->on_demand_month;
-    return fmt::format("{} × {} {} in {}, {} per month{}", c.offer->instances,
-                       c.offer->instance->provider, c.offer->instance->name,
-                       c.offer->region.empty() ? "any region" : c.offer->region,
-                       usd_month(spot ? c.offer->spot_month : c.offer->on_demand_month),
-                       spot           ? " by auction or spot"
-                       : request.spot ? " on demand (no spot price is known)"
-                                      : "");
+    return fmt::format(
+        "{} × {} {} in {}, {} per month{}", c.offer->instances, c.offer->instance->provider,
+        c.offer->instance->name,
+        c.offer->region.empty() || c.offer->region == "any" ? "any region" : c.offer->region,
+        usd_month(spot ? c.offer->spot_month : c.offer->on_demand_month),
+        spot           ? " by auction or spot"
+        : request.spot ? " on demand (no spot price is known)"
+                       : "");
   }
   if (c.offer && c.offer->on_demand_month)
     return fmt::format("{} per month", usd_month(c.offer->on_demand_month));
@@ -248,7 +250,8 @@ Json advice_json(const Request& request, const Advice& advice) {
   Json out = Json::object({{"model", model},
                            {"engine", request.engine},
                            {"input", request.input},
-                           {"output", request.output}});
+                           {"output", request.output},
+                           {"way", way_name(request.way)}});
   if (request.rps > 0)
     out.set("rps", rounded(request.rps, 4));
   if (request.users > 0)
@@ -286,10 +289,11 @@ Json advice_json(const Request& request, const Advice& advice) {
 namespace {
 
 std::string why_text(const Candidate& b, const Request& request) {
-  std::string out =
-      fmt::format("  {} replica{} of {}, each with {:.0f} concurrent sequence{} at this load\n",
-                  b.replicas, b.replicas == 1 ? "" : "s", parallelism_name(b.parallelism),
-                  b.concurrency, b.concurrency == 1 ? "" : "s");
+  std::string out = fmt::format(
+      "  {} replica{} of {}{}, each with {:.0f} concurrent sequence{} at this load\n", b.replicas,
+      b.replicas == 1 ? "" : "s", parallelism_name(b.parallelism),
+      b.prefill_gpus > 0 ? fmt::format(" and {} GPUs that prefill", b.prefill_gpus) : "",
+      b.concurrency, b.concurrency == 1 ? "" : "s");
   out += "  " + latency_text(b) + "\n";
   if (b.tails)
     out += "  " + tails_text(*b.tails, request, b.latency.tpot_ms.value) + "\n";
@@ -327,6 +331,20 @@ std::string why_text(const Candidate& b, const Request& request) {
     if (ms > 0.02 * b.latency.tpot_ms.value)
       out += fmt::format(" {} {:.2f}", name, ms);
   return out + " ms\n";
+}
+
+std::string no_fit_text(const std::vector<Advice::NoFit>& all, bool runs, const char* what) {
+  constexpr std::size_t shown_max = 8;
+  std::vector<std::string> names;
+  for (auto& n : all)
+    if (n.runs == runs)
+      names.push_back(n.gpu);
+  if (names.empty())
+    return {};
+  const std::size_t more = names.size() > shown_max ? names.size() - shown_max : 0;
+  names.resize(names.size() - more);
+  return fmt::format("{}: {}{}\n", what, join(names, ", "),
+                     more > 0 ? fmt::format(" and {} more", more) : "");
 }
 
 // The service level that was asked for, so that a wrong unit is seen beside the answer.
@@ -386,14 +404,9 @@ std::string advice_text(const Request& request, const Advice& advice) {
     out += "would change the answer: " + c + "\n";
   if (!advice.reserved_mix.empty())
     out += advice.reserved_mix + "\n";
-  if (!advice.no_fit.empty()) {
-    out += "does not fit:";
-    for (std::size_t i = 0; i < advice.no_fit.size() && i < 8; ++i)
-      out += fmt::format("{} {}", i ? "," : "", advice.no_fit[i].gpu);
-    out +=
-        advice.no_fit.size() > 8 ? fmt::format(" and {} more\n", advice.no_fit.size() - 8) : "\n";
-  }
-  return out;
+  return out + no_fit_text(advice.no_fit, true, "does not fit") +
+         no_fit_text(advice.no_fit, false,
+                     "not considered, as their rates are unknown or the precision is missing");
 }
 
 }  // namespace billow::advise

@@ -103,28 +103,91 @@ std::string checkpoint_note(const Candidate& c, const Request& request) {
       precision_name(c.precision), request.engine);
 }
 
-std::string launch_text(const Candidate& c, const Request& request) {
+namespace {
+
+// How the engine is told to split the model. Ranks that attend to sequences of their own share the
+// experts; stages lie on machines of their own.
+std::string split_words(const Candidate& c, const std::string& engine) {
+  const auto& p = c.parallelism;
+  const bool data = p.attention_data > 1, stages = p.pipeline > 1;
+  if (engine == "sglang")
+    return fmt::format(
+        "--tp {}{}{}", p.tensor,
+        data ? fmt::format(" --dp {0} --enable-dp-attention --ep {0}", p.tensor) : "",
+        stages ? fmt::format(" --pp {}", p.pipeline) : "");
+  if (engine == "trtllm")
+    return fmt::format(
+        "--tp_size {}{}{}", p.tensor,
+        data ? fmt::format(" --ep_size {} --extra_llm_api_options dp.yaml", p.tensor) : "",
+        stages ? fmt::format(" --pp_size {}", p.pipeline) : "");
+  return fmt::format("{} {}{}{}", data ? "--data-parallel-size" : "--tensor-parallel-size",
+                     p.tensor, data ? " --enable-expert-parallel" : "",
+                     stages ? fmt::format(" --pipeline-parallel-size {}", p.pipeline) : "");
+}
+
+std::string serve_words(const Candidate& c, const Request& request) {
   const double length = longest_sequence(c, request);
-  const std::string name = model_words(c, request);
+  const std::string name = model_words(c, request), split = split_words(c, request.engine);
   const bool eager = request.extras.eager;
-  std::string serve =
-      request.engine == "sglang"
-          ? fmt::format(
-                "python3 -m sglang.launch_server --model-path {} --tp {} --context-length {:.0f}{} "
-                "--port $PORT",
-                name, c.parallelism.tensor, length, eager ? " --disable-cuda-graph" : "")
+  if (request.engine == "sglang")
+    return fmt::format(
+        "python3 -m sglang.launch_server --model-path {} {} --context-length {:.0f}{}", name, split,
+        length, eager ? " --disable-cuda-graph" : "");
+  if (request.engine == "trtllm")
+    return fmt::format("trtllm-serve {} {} --max_seq_len {:.0f}", name, split, length);
+  return fmt::format("vllm serve {} {} --max-model-len {:.0f}{}", name, split, length,
+                     eager ? " --enforce-eager" : "");
+}
+
+// What makes a worker one that only prefills, or only decodes.
+std::string role_words(const std::string& engine, bool prefill) {
+  if (engine == "sglang")
+    return fmt::format(" --disaggregation-mode {}", prefill ? "prefill" : "decode");
+  if (engine == "trtllm")
+    return {};
+  return fmt::format(
+      " --kv-transfer-config \'{{\"kv_connector\":\"NixlConnector\",\"kv_role\":\"{}\"}}\'",
+      prefill ? "kv_producer" : "kv_consumer");
+}
+
+// A replica on several machines is a gang: every machine starts the engine with its own rank.
+std::string gang_text(const Candidate& c, const Request& request, const std::string& type) {
+  const int nodes = c.parallelism.pipeline;
+  const std::string ranks =
+      request.engine == "sglang" ? fmt::format(
+                                       " --nnodes {} --node-rank $NODE_RANK --dist-init-addr "
+                                       "$MASTER_ADDR:$MASTER_PORT --port 8000",
+                                       nodes)
       : request.engine == "trtllm"
-          ? fmt::format("trtllm-serve {} --tp_size {} --max_seq_len {:.0f} --port $PORT", name,
-                        c.parallelism.tensor, length)
+          ? std::string(" --port 8000")
           : fmt::format(
-                "vllm serve {} --tensor-parallel-size {} --max-model-len {:.0f}{} --port $PORT",
-                name, c.parallelism.tensor, length, eager ? " --enforce-eager" : "");
+                " --nnodes {} --node-rank $NODE_RANK --master-addr $MASTER_ADDR --port 8000",
+                nodes);
+  return fmt::format("billow run --nodes {} --gpus {} --gpu-type {} -- bash -c '{}{}'", nodes,
+                     c.parallelism.tensor, type, serve_words(c, request), ranks);
+}
+
+}  // namespace
+
+std::string launch_text(const Candidate& c, const Request& request) {
+  const std::string type = c.own_type.empty() ? c.gpu->name : shell_quote(c.own_type);
+  const bool whole_machines = c.offer && c.offer->instance && c.parallelism.pipeline > 1 &&
+                              c.offer->instance->gpus < c.parallelism.gpus();
+  if (whole_machines)
+    return gang_text(c, request, type);
   const std::string gpus = !c.mig.empty() ? "--mig " + c.mig
                            : c.part < 1   ? fmt::format("--gpus {:g}", c.part)
                                           : fmt::format("--gpus {}", c.parallelism.gpus());
-  return fmt::format("billow deploy llm {} --gpu-type {} --min {} --max {} -- {}", gpus,
-                     c.own_type.empty() ? c.gpu->name : shell_quote(c.own_type), c.replicas,
-                     c.replicas + 1, serve);
+  auto deploy = [&](const char* name, int least, int most, const std::string& role) {
+    return fmt::format("billow deploy {} {} --gpu-type {} --min {} --max {} -- {}{} --port $PORT",
+                       name, gpus, type, least, most, serve_words(c, request), role);
+  };
+  if (c.prefill_gpus == 0)
+    return deploy("llm", c.replicas, c.replicas + 1, "");
+  const int workers = c.replicas * c.prefill_gpus / c.parallelism.gpus();
+  return deploy("llm-prefill", workers, workers, role_words(request.engine, true)) + "\n        " +
+         deploy("llm-decode", c.replicas, c.replicas, role_words(request.engine, false)) +
+         "\n        and the engine's own router for separate prefill in front of both";
 }
 
 }  // namespace billow::advise

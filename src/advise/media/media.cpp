@@ -181,9 +181,8 @@ Result<MediaAdvice> recommend_media(const MediaRequest& request, const Catalogue
     return fail(Code::infeasible, fmt::format("no offer has a GPU for {}", request.model->name),
                 "omit --providers, --regions, --gpu or --max-gpus; --any adds marketplaces");
   std::stable_sort(advice.ranked.begin(), advice.ranked.end(), [](auto& a, auto& b) {
-    const bool old_a = a.offer.price_age_days.value_or(1 << 20) > price_fresh_days,
-               old_b = b.offer.price_age_days.value_or(1 << 20) > price_fresh_days;
-    return old_a != old_b ? old_b : a.usd_month < b.usd_month;
+    return a.usd_month * age_factor(a.offer.price_age_days) <
+           b.usd_month * age_factor(b.offer.price_age_days);
   });
   return advice;
 }

@@ -51,12 +51,19 @@ Result<ModelShape> shipped_model(const std::string& wanted) {
   for (auto& [ending, precision] : endings) {
     if (name.size() <= ending.size() || !name.ends_with(ending))
       continue;
-    const auto lines = shipped_lines(std::string_view(name).substr(0, name.size() - ending.size()));
+    const auto stem = name.substr(0, name.size() - ending.size());
+    auto lines = shipped_lines(stem);
+    // People leave out how a model was tuned; it has the same layers.
+    for (std::string_view tuned : {"-instruct", "-it", "-chat", "-base"})
+      if (lines.empty())
+        lines = shipped_lines(stem + std::string(tuned));
     if (lines.empty())
       continue;
     auto shape = read_model_config(lines.front().config, {}, lines.front().name);
     if (!shape)
       return pass(shape.error(), "the shipped shape of " + lines.front().name);
+    if (!lower(lines.front().name).ends_with(stem))
+      shape->notes.push_back(fmt::format("{} is taken as {}", wanted, lines.front().name));
     if (!ending.empty()) {
       *shape = at_precision(std::move(*shape), precision);
       shape->name = wanted;

@@ -274,13 +274,9 @@ std::optional<TrainingCandidate> smallest_gang(const TrainingRequest& request,
   return fastest;
 }
 
-double usd_per_token(const TrainingCandidate& c) {
-  return *c.usd_h / c.tokens_per_s;
-}
-
-bool old_price(const TrainingRequest& request, const TrainingCandidate& c) {
-  return price_age_days(c.price_date, request.now).value_or(price_fresh_days + 1) >
-         price_fresh_days;
+// USD per token, an older price counted for more.
+double counted_per_token(const TrainingRequest& request, const TrainingCandidate& c) {
+  return *c.usd_h / c.tokens_per_s * age_factor(price_age_days(c.price_date, request.now));
 }
 
 // The same rules as for serving: what a company can buy, and never an auction's lowest bid.
@@ -293,8 +289,8 @@ std::vector<Offer> training_offers(const TrainingRequest& request, const Catalog
   return offers;
 }
 
-// The cheapest offer for each GPU and number of GPUs, best first: at a fresh price, a single node
-// whenever one holds the training, then by price per token.
+// The cheapest offer for each GPU and number of GPUs, best first: a single node whenever one holds
+// the training, then by price per token.
 std::vector<TrainingCandidate> ranked_candidates(const TrainingRequest& request,
                                                  const Catalogue& catalogue) {
   std::map<std::tuple<const GpuSpec*, int>, TrainingCandidate> best;
@@ -304,10 +300,7 @@ std::vector<TrainingCandidate> ranked_candidates(const TrainingRequest& request,
     if (!c)
       continue;
     auto& slot = best[{c->gpu, c->gpus}];
-    auto order = [&](const TrainingCandidate& t) {
-      return std::pair(old_price(request, t), usd_per_token(t));
-    };
-    if (!slot.gpu || order(*c) < order(slot))
+    if (!slot.gpu || counted_per_token(request, *c) < counted_per_token(request, slot))
       slot = std::move(*c);
   }
   std::vector<TrainingCandidate> ranked;
@@ -318,11 +311,9 @@ std::vector<TrainingCandidate> ranked_candidates(const TrainingRequest& request,
       return in_time(request, a);
     if (!in_time(request, a))
       return *a.hours < *b.hours;
-    if (old_price(request, a) != old_price(request, b))
-      return old_price(request, b);
     if ((a.nodes == 1) != (b.nodes == 1))
       return a.nodes == 1;
-    return usd_per_token(a) < usd_per_token(b);
+    return counted_per_token(request, a) < counted_per_token(request, b);
   });
   return ranked;
 }

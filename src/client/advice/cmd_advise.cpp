@@ -39,6 +39,8 @@ constexpr OptionSpec model_options[] = {
     {"adapters", 0, "N", "LoRA adapters served beside the model (default 0)"},
     {"adapter-rank", 0, "N", "rank of these adapters (default 16)"},
     {"eager", 0, nullptr, "the engine runs without CUDA graphs"},
+    {"way", 0, "WAY", "tensor (default), data-attention (experts spread) or separate-prefill",
+     false, Completes::choice, "tensor,data-attention,separate-prefill"},
 };
 constexpr OptionSpec load_options[] = {
     {"context", 0, "N", "longest sequence in tokens (default: input + output)"},
@@ -136,6 +138,7 @@ Status read_extras(const Parsed& parsed, advise::Request& r) {
   x.accepted = BILLOW_TRY(number_option(parsed, "accepted", x.accepted, 0, 1));
   x.adapters = static_cast<int>(BILLOW_TRY(number_option(parsed, "adapters", 0, 0, 10000)));
   x.eager = parsed.has("eager");
+  r.way = BILLOW_TRY(advise::parse_way(parsed.get("way", "tensor")));
   x.adapter_rank =
       static_cast<int>(BILLOW_TRY(number_option(parsed, "adapter-rank", x.adapter_rank, 1, 1024)));
   return {};

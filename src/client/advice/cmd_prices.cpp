@@ -128,7 +128,7 @@ Result<PriceQuery> read_query(const Parsed& parsed, const Catalogue& catalogue) 
               .regions = list_option(parsed, "regions"),
               .gpu = q.gpu,
               .gpus_min = static_cast<int>(gpus_min),
-              .gpus_only = q.instances.empty(),
+              .gpus_only = q.instances.empty() && q.gpu.empty(),
               .with_unknown_price = true};
   return q;
 }

@@ -9,14 +9,10 @@
 #include "advise/fleet.h"
 #include "advise/review.h"
 #include "advise/rightsize.h"
+#include "tests/unit/advise/embedded.h"
 
 namespace billow::advise {
 namespace {
-
-const Catalogue& catalogue() {
-  static const Catalogue c = Catalogue::embedded();
-  return c;
-}
 
 TEST(Choose, TakesTheCheapestFairOneUnlessCertaintyIsCheap) {
   EXPECT_EQ(choose({{10, 0.1}, {20, 0.6}, {50, 0.99}}, {}), 1u)

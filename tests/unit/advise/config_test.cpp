@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "advise/memory.h"
+#include "base/text.h"
 
 namespace billow::advise {
 namespace {
@@ -61,6 +62,13 @@ TEST(KnownModels, AreFoundInAnyCaseWithoutOrganisationAndQuantized) {
   ASSERT_TRUE(awq);
   EXPECT_EQ(awq->native, Precision::int4);
   EXPECT_NEAR(awq->parameters() / 1e9, 72.7, 1);
+  for (const char* untuned : {"Llama-3.3-70B", "Qwen2-VL-7B", "dbrx"}) {
+    const auto tuned = find_model(untuned, "");
+    ASSERT_TRUE(tuned) << untuned;
+    EXPECT_TRUE(lower(tuned->name).find(lower(untuned)) != std::string::npos) << tuned->name;
+    EXPECT_EQ(tuned->notes.size(), 1u) << "it says what it took";
+  }
+  EXPECT_TRUE(find_model("llama-3.1-70b", "")->notes.empty());
   auto none = find_model("nobody/nothing-8x9", "");
   ASSERT_FALSE(none);
   EXPECT_NE(none.error().message.find("names Billow knows"), std::string::npos);

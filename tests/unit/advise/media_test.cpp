@@ -7,14 +7,10 @@
 #include <cmath>
 
 #include "advise/ask.h"
+#include "tests/unit/advise/embedded.h"
 
 namespace billow::advise {
 namespace {
-
-const Catalogue& catalogue() {
-  static const Catalogue c = Catalogue::embedded();
-  return c;
-}
 
 TEST(Media, APublishedCardHasItsPublishedRate) {
   const MediaModel* sdxl = media_model("stabilityai/Stable-Diffusion-XL-Base-1.0");

@@ -7,18 +7,10 @@
 
 #include "advise/calibration.h"
 #include "advise/pricing.h"
+#include "tests/unit/advise/embedded.h"
 
 namespace billow::advise {
 namespace {
-
-const Catalogue& offered_gpus() {
-  static const Catalogue c = Catalogue::embedded();
-  return c;
-}
-const Calibration& shipped_model() {
-  static const Calibration c = Calibration::embedded();
-  return c;
-}
 
 constexpr const char* mixture =
     R"({"model_type":"mixtral","vocab_size":32000,"hidden_size":4096,"num_hidden_layers":32,)"
@@ -29,7 +21,7 @@ ServingRow served_row(const ModelShape& model, const char* gpu, Precision precis
   ServingRow row;
   row.shape = std::make_shared<const ModelShape>(at_precision(model, precision));
   row.family = family_of(*row.shape);
-  row.gpu = *offered_gpus().gpu(gpu);
+  row.gpu = *catalogue().gpu(gpu);
   row.engine = "vllm";
   row.version = version_unsaid;
   row.precision = precision_name(precision);
@@ -66,7 +58,7 @@ TEST(Physics, NothingIsFasterThanTheRooflineInTenThousandCases) {
             row.engine = engine;
             row.kv = engine_kv(engine, row.precision, *row.shape);
             row.parallelism = split;
-            const auto prepared = shipped_model().prepare(row);
+            const auto prepared = calibration().prepare(row);
             for (const double load : {1.0, 16.0, 128.0, 512.0})
               for (const auto& [input, output] :
                    {std::pair{32.0, 1024.0}, {2048.0, 128.0}, {120000.0, 10.0}}) {
@@ -102,6 +94,19 @@ TEST(Physics, AttentionRunsInThePrecisionOfItsCache) {
   EXPECT_GE(roofline_of(row).tpot_ms, w.step_attention_flops / (*b200.bf16_tflops * 1e12) * 1e3);
 }
 
+TEST(Physics, Mxfp4RunsAtTheRateOfItsActivations) {
+  auto model = read_model_config(mixture, {}, "m");
+  ASSERT_TRUE(model) << model.error().message;
+  auto rate = [&](const char* gpu, Precision precision) {
+    return rates_of(served_row(*model, gpu, precision)).matrix / 1e12;
+  };
+  const auto& with_units = **catalogue().gpu("B200-SXM");
+  const auto& without = **catalogue().gpu("H100-SXM");
+  EXPECT_DOUBLE_EQ(rate("B200-SXM", Precision::fp4), *with_units.fp8_tflops);
+  EXPECT_DOUBLE_EQ(rate("B200-SXM", Precision::nvfp4), *with_units.fp4_tflops);
+  EXPECT_DOUBLE_EQ(rate("H100-SXM", Precision::fp4), *without.bf16_tflops);
+}
+
 TEST(Physics, DataParallelAttentionExchangesWithTheRanksOfItsExperts) {
   const auto model = *read_model_config(mixture, {}, "mixture");
   const Traffic traffic{.concurrency = 64, .input = 100, .output = 100};
@@ -130,7 +135,7 @@ TEST(Physics, MemoryLimitsTheBatchAndStagesDoNotDivideATokensTime) {
   EXPECT_GT(terms_of(row).ttft.back(), many.ttft.back());
   row.concurrency = 8;
   row.input = row.output = 1024;
-  const auto prepared = shipped_model().prepare(row);
+  const auto prepared = calibration().prepare(row);
   const double one = Calibration::quick(prepared, row).tpot_ms;
   row.parallelism.pipeline = 8;
   EXPECT_GE(Calibration::quick(prepared, row).tpot_ms, one * 0.9);
@@ -147,7 +152,7 @@ TEST(Calibration, IntervalsWidenWithDistance) {
   row.parallelism = {.tensor = 4};
   row.concurrency = 32;
   auto width = [&] {
-    const auto p = shipped_model().predict(row);
+    const auto p = calibration().predict(row);
     EXPECT_TRUE(p) << p.error().message;
     return p->tpot_ms.high / p->tpot_ms.low;
   };
@@ -157,17 +162,17 @@ TEST(Calibration, IntervalsWidenWithDistance) {
   const double longer = width();
   EXPECT_GT(longer, near);
   row.input = row.output = 1024;
-  row.gpu = *offered_gpus().gpu("MI300X");
+  row.gpu = *catalogue().gpu("MI300X");
   EXPECT_GT(width(), near);
 }
 
 TEST(Calibration, OneMeasurementHereIsBelievedAtOnce) {
   auto row = served_row(*model_of_size("8B"), "L4", Precision::bf16);
   row.parallelism = {.tensor = 2};
-  const auto before = *shipped_model().predict(row);
+  const auto before = *calibration().predict(row);
   row.tpot_ms = before.tpot_ms.value * 1.4;
   row.ttft_ms = before.ttft_ms.value * 1.4;
-  const auto after = shipped_model().with_local({row});
+  const auto after = calibration().with_local({row});
   const auto p = *after.predict(row);
   EXPECT_NEAR(p.tpot_ms.value, *row.tpot_ms, 0.01 * *row.tpot_ms);
   EXPECT_LE(p.tpot_ms.low, *row.tpot_ms);
@@ -199,7 +204,7 @@ TEST(Recommend, TakesWhatACompanyCanBuyUnlessAskedForAll) {
   r.users = 50;
   r.tokens_per_s_min = 20;
   r.ttft_ms_max = 500;
-  auto a = recommend(r, offered_gpus(), shipped_model());
+  auto a = recommend(r, catalogue(), calibration());
   ASSERT_TRUE(a) << a.error().message;
   for (auto& c : a->ranked) {
     EXPECT_FALSE(consumer_card(c.gpu->name)) << c.gpu->name;
@@ -216,7 +221,7 @@ TEST(Recommend, TakesWhatACompanyCanBuyUnlessAskedForAll) {
   EXPECT_TRUE(text.starts_with("best: ")) << text;
   EXPECT_NE(text.find("launch: billow deploy"), std::string::npos) << text;
   r.any_offer = true;
-  auto all = recommend(r, offered_gpus(), shipped_model());
+  auto all = recommend(r, catalogue(), calibration());
   ASSERT_TRUE(all);
   EXPECT_GT(all->offers_scanned, a->offers_scanned);
 }
@@ -227,21 +232,21 @@ TEST(ServingExtras, FollowTheirArithmetic) {
   auto row = served_row(*model_of_size("70B"), "H100", Precision::fp8);
   row.parallelism.tensor = 4;
   row.concurrency = 1;
-  const double plain = shipped_model().predict(row)->tpot_ms.value;
+  const double plain = calibration().predict(row)->tpot_ms.value;
   // Alone on a GPU, checking drafts is nearly free: a step takes hardly longer and gains more.
   row.extras = {.draft_tokens = 3, .accepted = 0.8};
-  const double drafted = shipped_model().predict(row)->tpot_ms.value;
+  const double drafted = calibration().predict(row)->tpot_ms.value;
   EXPECT_LT(drafted, plain / 2);
   EXPECT_GT(drafted, plain / row.extras.tokens_per_step());
   // Drafts that are never accepted only cost.
   row.extras.accepted = 0;
-  EXPECT_GT(shipped_model().predict(row)->tpot_ms.value, plain);
+  EXPECT_GT(calibration().predict(row)->tpot_ms.value, plain);
   // What the prefix cache holds is not prefilled, whatever else stays the same.
   row.extras = {};
   row.input = 8192;
-  const double cold = shipped_model().predict(row)->ttft_ms.value;
+  const double cold = calibration().predict(row)->ttft_ms.value;
   row.extras.cached_share = 0.9;
-  EXPECT_LT(shipped_model().predict(row)->ttft_ms.value, cold * 0.7);
+  EXPECT_LT(calibration().predict(row)->ttft_ms.value, cold * 0.7);
   // Adapters are read by the sequences that use them and take memory from the cache.
   row.extras = {.adapters = 200, .adapter_rank = 64};
   row.concurrency = 4000;

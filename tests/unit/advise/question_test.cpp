@@ -9,18 +9,11 @@
 #include "advise/question.h"
 #include "advise/ranking.h"
 #include "base/text.h"
+#include "tests/unit/advise/embedded.h"
 
 namespace billow::advise {
 namespace {
 
-const Catalogue& market() {
-  static const Catalogue c = Catalogue::embedded();
-  return c;
-}
-const Calibration& fitted() {
-  static const Calibration c = Calibration::embedded();
-  return c;
-}
 bool has(const std::string& text, std::string_view part) {
   return text.find(part) != std::string::npos;
 }
@@ -32,7 +25,7 @@ Request load_of_llama(const char* model, double rps) {
   return r;
 }
 std::vector<FleetGpu> eight_h100() {
-  return fleet_of({FleetNode(8, FleetCard{"H100", {}})}, market());
+  return fleet_of({FleetNode(8, FleetCard{"H100", {}})}, catalogue());
 }
 
 TEST(Question, AListOfGpusIsComparedWhateverItsOrder) {
@@ -40,7 +33,7 @@ TEST(Question, AListOfGpusIsComparedWhateverItsOrder) {
     auto r = load_of_llama("Llama-3.1-8B", 4);
     r.offers.gpu = list;
     r.any_offer = true;
-    const auto a = recommend(r, market(), fitted());
+    const auto a = recommend(r, catalogue(), calibration());
     ASSERT_TRUE(a) << a.error().message;
     std::set<std::string> seen;
     for (auto& c : a->ranked)
@@ -48,7 +41,7 @@ TEST(Question, AListOfGpusIsComparedWhateverItsOrder) {
     EXPECT_EQ(seen, (std::set<std::string>{"RTX-4090", "H100-SXM"})) << list;
     EXPECT_TRUE(has(join(a->notes, "\n"), "4090 is taken as RTX-4090"));
   }
-  EXPECT_FALSE(market().gpu("4090,H100")) << "a list is no GPU";
+  EXPECT_FALSE(catalogue().gpu("4090,H100")) << "a list is no GPU";
 }
 
 TEST(Question, UnknownNamesAreErrorsWithTheNearestAndTheList) {
@@ -67,9 +60,9 @@ TEST(Question, UnknownNamesAreErrorsWithTheNearestAndTheList) {
     t.model = r.model;
     t.offers = r.offers;
     const MediaRequest m{.model = media_model("flux"), .rps = 1, .offers = r};
-    const auto serving = recommend(r, market(), fitted());
-    const auto training = recommend_training(t, market());
-    const auto media = recommend_media(m, market());
+    const auto serving = recommend(r, catalogue(), calibration());
+    const auto training = recommend_training(t, catalogue());
+    const auto media = recommend_media(m, catalogue());
     ASSERT_FALSE(serving);
     ASSERT_FALSE(training);
     ASSERT_FALSE(media);
@@ -86,12 +79,12 @@ TEST(Question, ShortNamesWorkForTraining) {
   t.tuning = Tuning::qlora;
   t.offers.gpu = "4090";
   t.any_offer = true;
-  auto a = recommend_training(t, market());
+  auto a = recommend_training(t, catalogue());
   ASSERT_TRUE(a) << a.error().message;
   // Whatever is cheapest per token, the one card that does it is among the answers.
   EXPECT_TRUE(has(training_text(t, *a), "(1 × RTX-4090)")) << training_text(t, *a);
   t.offers.gpus_max = 1;
-  a = recommend_training(t, market());
+  a = recommend_training(t, catalogue());
   ASSERT_TRUE(a) << a.error().message;
   for (auto& c : a->ranked)
     EXPECT_EQ(c.gpus, 1);
@@ -103,7 +96,7 @@ TEST(Question, ShortNamesWorkForTraining) {
 TEST(Question, AtMostSoManyGpusAreRented) {
   auto r = load_of_llama("Llama-3.1-70B", 1);
   r.offers.gpus_max = 2;
-  const auto a = recommend(r, market(), fitted());
+  const auto a = recommend(r, catalogue(), calibration());
   ASSERT_TRUE(a) << a.error().message;
   for (auto& c : a->ranked) {
     EXPECT_LE(c.gpus, 2);
@@ -112,7 +105,7 @@ TEST(Question, AtMostSoManyGpusAreRented) {
     }
   }
   r.rps = 1000;
-  const auto none = recommend(r, market(), fitted());
+  const auto none = recommend(r, catalogue(), calibration());
   ASSERT_FALSE(none);
   EXPECT_TRUE(has(none.error().hint, "--max-gpus")) << none.error().hint;
   EXPECT_FALSE(has(none.error().hint, "--tps")) << none.error().hint;
@@ -121,7 +114,7 @@ TEST(Question, AtMostSoManyGpusAreRented) {
 TEST(Question, OnlyWhatWasAskedForIsToBeRelaxed) {
   auto r = load_of_llama("Llama-3.1-8B", 1);
   r.ttft_ms_max = 1;
-  const auto a = recommend(r, market(), fitted());
+  const auto a = recommend(r, catalogue(), calibration());
   ASSERT_FALSE(a);
   EXPECT_EQ(a.error().hint, "use a longer --ttft");
 }
@@ -131,9 +124,9 @@ TEST(Question, WhatDoesNotCarryTheLoadIsNeverRecommended) {
   for (double rps : {1.0, 4.0, 9.0, 30.0}) {
     auto r = load_of_llama("Llama-3.1-8B", rps);
     r.fleet = eight_h100();
-    auto cut = fleet_of({FleetNode(8, FleetCard{"H100", {"1g.20gb", "2g.20gb"}})}, market());
+    auto cut = fleet_of({FleetNode(8, FleetCard{"H100", {"1g.20gb", "2g.20gb"}})}, catalogue());
     r.fleet.insert(r.fleet.end(), cut.begin(), cut.end());
-    const auto a = recommend(r, market(), fitted());
+    const auto a = recommend(r, catalogue(), calibration());
     ASSERT_TRUE(a) << a.error().message;
     for (auto* c : {&a->best, &a->runner_up, &a->third})
       if (*c) {
@@ -145,7 +138,7 @@ TEST(Question, WhatDoesNotCarryTheLoadIsNeverRecommended) {
 
 TEST(Question, AnOverloadedOptionIsShownOnlyIfNothingElseIs) {
   auto r = load_of_llama("Llama-3.1-8B", 4);
-  auto a = *recommend(r, market(), fitted());
+  auto a = *recommend(r, catalogue(), calibration());
   ASSERT_TRUE(a.ranked.size() > 2);
   const auto* best = a.best->gpu;
   for (auto& c : a.ranked)
@@ -166,7 +159,7 @@ TEST(Question, MineLaunchesWhatTheHeadHas) {
   auto r = load_of_llama("Llama-3.1-8B", 4);
   r.fleet = eight_h100();
   r.offers.gpu = "H100-SXM";
-  auto a = recommend(r, market(), fitted());
+  auto a = recommend(r, catalogue(), calibration());
   ASSERT_TRUE(a) << a.error().message;
   for (auto& c : a->ranked) {
     EXPECT_TRUE(c.mig.empty()) << "these cards are not partitioned";
@@ -176,12 +169,12 @@ TEST(Question, MineLaunchesWhatTheHeadHas) {
                                                : fmt::format("--gpus {:g} ", c.part)))
         << launch;
   }
-  r.fleet = fleet_of({FleetNode(8, FleetCard{"H100", {"2g.20gb"}})}, market());
-  a = recommend(r, market(), fitted());
+  r.fleet = fleet_of({FleetNode(8, FleetCard{"H100", {"2g.20gb"}})}, catalogue());
+  a = recommend(r, catalogue(), calibration());
   ASSERT_TRUE(a) << a.error().message;
   EXPECT_TRUE(has(launch_text(*a->best, r), "deploy llm --mig 2g.20gb --gpu-type H100 "));
   r.offers.gpu = "A100-80GB-SXM";
-  a = recommend(r, market(), fitted());
+  a = recommend(r, catalogue(), calibration());
   ASSERT_FALSE(a);
   EXPECT_TRUE(has(a.error().hint, "GPUs here: H100")) << a.error().hint;
 }
@@ -191,12 +184,12 @@ TEST(Question, OwnGpusAreWorthWhatTheyRentFor) {
   auto rented = load_of_llama("Llama-3.1-70B", 1);
   rented.offers.gpu = "H100";
   rented.now = {seconds(1'795'000'000).ns};  // November 2026
-  const auto there = recommend(rented, market(), fitted());
+  const auto there = recommend(rented, catalogue(), calibration());
   ASSERT_TRUE(there) << there.error().message;
   auto mine = rented;
   mine.fleet = eight_h100();
   mine.precisions = {there->best->precision};
-  const auto here = recommend(mine, market(), fitted());
+  const auto here = recommend(mine, catalogue(), calibration());
   ASSERT_TRUE(here) << here.error().message;
   int compared = 0;
   for (auto& c : here->ranked)
@@ -213,7 +206,7 @@ TEST(Question, OwnGpusAreWorthWhatTheyRentFor) {
 TEST(Question, TheLaunchCommandInventsNoCheckpoint) {
   auto r = load_of_llama("mistralai/Mixtral-8x7B-Instruct-v0.1", 1);
   r.precisions = {Precision::int8};
-  auto a = recommend(r, market(), fitted());
+  auto a = recommend(r, catalogue(), calibration());
   ASSERT_TRUE(a) << a.error().message;
   auto text = advice_text(r, *a);
   EXPECT_TRUE(has(text, "vllm serve YOUR-INT8-CHECKPOINT --")) << text;
@@ -222,7 +215,7 @@ TEST(Question, TheLaunchCommandInventsNoCheckpoint) {
   EXPECT_TRUE(has(text, "B active)")) << "a mixture";
   r = load_of_llama("Llama-3.1-8B", 1);
   r.precisions = {Precision::fp16};
-  a = recommend(r, market(), fitted());
+  a = recommend(r, catalogue(), calibration());
   ASSERT_TRUE(a) << a.error().message;
   text = advice_text(r, *a);
   EXPECT_TRUE(has(text, "Llama-3.1-8B --dtype float16 --")) << text;
@@ -231,7 +224,7 @@ TEST(Question, TheLaunchCommandInventsNoCheckpoint) {
 
 TEST(Question, TheEngineAcceptsTheLengthsThatTheAnswerCountsWith) {
   auto r = load_of_llama("Llama-3.1-8B", 4);
-  const auto a = recommend(r, market(), fitted());
+  const auto a = recommend(r, catalogue(), calibration());
   ASSERT_TRUE(a) << a.error().message;
   const auto& b = *a->best;
   const double longest = longest_sequence(b, r);
@@ -247,7 +240,7 @@ TEST(Question, TheEngineAcceptsTheLengthsThatTheAnswerCountsWith) {
 TEST(Question, TheLimitIsShownWithItsFigure) {
   auto r = load_of_llama("Llama-3.1-70B", 4);
   r.ttft_ms_max = 1000;
-  const auto a = recommend(r, market(), fitted());
+  const auto a = recommend(r, catalogue(), calibration());
   ASSERT_TRUE(a) << a.error().message;
   for (auto& c : a->ranked)
     if (c.binding == "time to first token") {
@@ -285,9 +278,9 @@ TEST(Question, MistypedModelsSuggestTheSameSizeAndGeneration) {
 
 TEST(Question, MediaPricesHaveTheirUnit) {
   const MediaRequest flux{.model = media_model("flux"), .rps = 2, .offers = {}};
-  EXPECT_TRUE(has(media_text(flux, *recommend_media(flux, market())), "per thousand images\n"));
+  EXPECT_TRUE(has(media_text(flux, *recommend_media(flux, catalogue())), "per thousand images\n"));
   const MediaRequest speech{.model = media_model("whisper"), .rps = 2, .offers = {}};
-  EXPECT_TRUE(has(media_text(speech, *recommend_media(speech, market())),
+  EXPECT_TRUE(has(media_text(speech, *recommend_media(speech, catalogue())),
                   "per thousand segments of speech\n"));
 }
 

@@ -5,22 +5,15 @@
 #include <cmath>
 
 #include "advise/portfolio.h"
+#include "advise/pricing.h"
 #include "advise/recommend.h"
 #include "base/file.h"
 #include "base/text.h"
 #include "tests/unit/advise/data_dir.h"
+#include "tests/unit/advise/embedded.h"
 
 namespace billow::advise {
 namespace {
-
-const Catalogue& catalogue() {
-  static const Catalogue c = Catalogue::embedded();
-  return c;
-}
-const Calibration& calibration() {
-  static const Calibration c = Calibration::embedded();
-  return c;
-}
 
 constexpr const char* tiny_model =
     R"({"model_type":"llama","vocab_size":128256,"hidden_size":4096,"num_hidden_layers":32,)"
@@ -61,29 +54,43 @@ TEST(Recommend, GivesAPricedAnswerThatFitsAndMeetsTheServiceLevel) {
     EXPECT_TRUE(c.memory.fits()) << c.gpu->name;
 }
 
-// Old prices are likely to be wrong: however low, they come after all that are known to hold.
-TEST(Recommend, FreshPricesComeFirst) {
+// Old prices are likely to be wrong: the older one is, the cheaper it must be to be recommended.
+TEST(Recommend, OlderPricesCountForMore) {
+  EXPECT_EQ(age_factor(price_fresh_days), 1);
+  EXPECT_NEAR(age_factor(price_fresh_days + 40), 1.2, 1e-9);
+  EXPECT_EQ(age_factor(std::nullopt), age_factor(365));
   auto r = small_request();
-  r.now = {seconds(1'700'000'000).ns};
-  const auto any = recommend(r, catalogue(), calibration());
-  ASSERT_TRUE(any);
-  std::int64_t newest = 0;  // in days after `now`
-  for (const auto& c : any->ranked)
-    if (c.offer && c.offer->price_age_days)
-      newest = std::max(newest, -*c.offer->price_age_days);
-  r.now = r.now + hours(24) * newest;
-  const auto a = recommend(r, catalogue(), calibration());
-  ASSERT_TRUE(a && a->best->offer);
-  EXPECT_LE(*a->best->offer->price_age_days, 90);
   bool old = false, fresh = false;
-  for (const auto& c : a->ranked) {
-    const bool is_old = c.offer && c.offer->price_age_days && *c.offer->price_age_days > 90;
-    EXPECT_FALSE(old && !is_old && c.offer) << c.gpu->name << " comes after an older price";
-    old = old || is_old;
-    fresh = fresh || (c.offer && !is_old);
+  for (int day = 0; day < 200; day += 40) {
+    r.now = {seconds(1'787'400'000 + 86400LL * day).ns};  // from 2026-08-22 on
+    const auto a = recommend(r, catalogue(), calibration());
+    ASSERT_TRUE(a && a->best->offer);
+    double before = 0;
+    for (const auto& c : a->ranked) {
+      if (!c.offer || (c.tails && !c.tails->keeps_up))
+        continue;
+      EXPECT_GE(counted_cost(c, r), before * 0.999) << c.gpu->name << " on day " << day;
+      before = counted_cost(c, r);
+      (stale_price(c) ? old : fresh) = true;
+    }
   }
-  EXPECT_TRUE(old) << "no old price among them: this shows nothing";
-  EXPECT_TRUE(fresh);
+  EXPECT_TRUE(old && fresh) << "prices of one kind only: this shows nothing";
+}
+
+// Prices grow old together, so an answer must not jump on the day on which most of them do.
+TEST(Recommend, NoAnswerJumpsWhenPricesAge) {
+  auto r = small_request();
+  double before = 0;
+  for (int day = 86; day < 96; ++day) {
+    r.now = {seconds(1'787'400'000 + 86400LL * day).ns};
+    const auto a = recommend(r, catalogue(), calibration());
+    ASSERT_TRUE(a && a->best->offer && a->best->offer->on_demand_month);
+    const double cost = *a->best->offer->on_demand_month;
+    if (before > 0) {
+      EXPECT_LE(cost, before * 1.1) << "on day " << day;
+    }
+    before = cost;
+  }
 }
 
 TEST(Recommend, MoreLoadNeverCostsLess) {

@@ -5,17 +5,11 @@
 
 #include <algorithm>
 
+#include "advise/answer/launch.h"
+#include "tests/unit/advise/embedded.h"
+
 namespace billow::advise {
 namespace {
-
-const Catalogue& catalogue() {
-  static const Catalogue c = Catalogue::embedded();
-  return c;
-}
-const Calibration& calibration() {
-  static const Calibration c = Calibration::embedded();
-  return c;
-}
 
 Request question(const char* model, const char* gpu) {
   Request r;
@@ -65,6 +59,52 @@ TEST(Ways, AMixtureIsComparedWithSpreadExpertsAndSeparatePrefill) {
   const auto text = advice_text(r, *a);
   EXPECT_NE(text.find("considered: attention by data ranks"), std::string::npos);
   EXPECT_EQ(advice_json(r, *a)["considered"].items().size(), a->ways.size());
+}
+
+TEST(Ways, OneCanBeAskedFor) {
+  auto r = question("DeepSeek-R1", "H200");
+  r.engine = "sglang";
+  r.rps = 20;
+  r.input = 4096;
+  r.output = 512;
+  r.way = Way::data_attention;
+  const auto spread = recommend(r, catalogue(), calibration());
+  ASSERT_TRUE(spread) << spread.error().message;
+  for (auto& c : spread->ranked)
+    EXPECT_TRUE(c.parallelism.attention_data == c.parallelism.tensor && c.parallelism.tensor > 1);
+  EXPECT_NE(launch_text(*spread->best, r).find("--enable-dp-attention"), std::string::npos);
+
+  r.way = Way::separate_prefill;
+  const auto apart = recommend(r, catalogue(), calibration());
+  ASSERT_TRUE(apart) << apart.error().message;
+  const auto& b = *apart->best;
+  EXPECT_GT(b.prefill_gpus, 0);
+  EXPECT_EQ(b.gpus, b.replicas * (b.parallelism.gpus() + b.prefill_gpus));
+  EXPECT_EQ(b.offer->instances * b.offer->instance->gpus >= b.gpus, true) << "all are paid for";
+  EXPECT_FALSE(b.tails) << "the replay knows no separate workers";
+  const auto text = advice_text(r, *apart);
+  EXPECT_NE(text.find("GPUs that prefill"), std::string::npos);
+  EXPECT_NE(text.find("--disaggregation-mode prefill"), std::string::npos);
+  EXPECT_NE(text.find("considered: tensor ranks that do everything"), std::string::npos);
+
+  r.percentile = Percentile::p95;
+  r.ttft_ms_max = 2000;
+  EXPECT_FALSE(recommend(r, catalogue(), calibration())) << "nobody knows the percentiles";
+  auto dense = question("Llama-3.1-70B", "H200");
+  dense.way = Way::data_attention;
+  EXPECT_FALSE(recommend(dense, catalogue(), calibration())) << "there are no experts to spread";
+  EXPECT_FALSE(parse_way("sideways"));
+}
+
+TEST(Ways, StagesOnSeveralMachinesAreLaunchedAsAGang) {
+  auto r = question("Llama-3.1-405B", "H100");
+  r.precisions = {Precision::bf16};
+  r.offers.providers = {"aws"};
+  const auto a = recommend(r, catalogue(), calibration());
+  ASSERT_TRUE(a) << a.error().message;
+  const auto launch = launch_text(*a->best, r);
+  EXPECT_NE(launch.find("billow run --nodes 2 --gpus 8"), std::string::npos) << launch;
+  EXPECT_NE(launch.find("--pipeline-parallel-size 2"), std::string::npos) << launch;
 }
 
 TEST(Ways, ASmallModelOnOneGpuHasNoOtherWay) {
