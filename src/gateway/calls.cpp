@@ -48,6 +48,13 @@ net::Response come_back(std::string_view why,
 constexpr std::string_view full_hint =
     "retry after the time in Retry-After, or call without Prefer: respond-async";
 
+// Whether a field of an answer changes what a browser does with the whole site.
+bool acts_for_site(std::string_view field) {
+  return net::equal_nocase(field, "Service-Worker-Allowed") ||
+         net::equal_nocase(field, "Clear-Site-Data") ||
+         net::equal_nocase(field, "Strict-Transport-Security");
+}
+
 net::Response refused_by_head(const Reply& reply, const std::string& request_id) {
   if (reply.code == code_name(Code::exhausted))
     return come_back(reply.error, reply.hint, "5", request_id);
@@ -332,13 +339,19 @@ void Calls::answer_page(const Asker& asker, Result<Reply> reply) {
   const Json& call = reply->document;
   if (call["status"].str_or("") != "done")
     return respond(asker, net::Response::json(200, call.dump()));
-  // The application's answer, unchanged.
+  // The application's answer, unchanged at its own host name. The name of the gateway belongs to
+  // all endpoints: there a page of one must not act for the others.
   net::Response answer;
   answer.status = static_cast<int>(call["answer_status"].int_or(200));
   for (const auto& [name, value] : call["headers"].members())
     kept_field(name, value.str_or(""), [&](std::string field, std::string text) {
-      answer.headers.add(std::move(field), std::move(text));
+      if (asker.endpoint || !acts_for_site(field))
+        answer.headers.add(std::move(field), std::move(text));
     });
+  if (!asker.endpoint) {
+    answer.headers.add("Content-Security-Policy", "sandbox");
+    answer.headers.set("X-Content-Type-Options", "nosniff");
+  }
   answer.headers.set("X-Billow-Call", "done");
   (void)base64_decode(call["answer"].str_or(""), answer.body);
   respond(asker, std::move(answer));

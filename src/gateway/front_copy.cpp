@@ -4,10 +4,29 @@
 
 #include <fmt/format.h>
 
+#include "base/json.h"
+#include "base/text.h"
 #include "gateway/grpc.h"
 #include "gateway/proxy.h"
 
 namespace billow::gateway {
+
+net::Response api_error(int status, std::string_view code, const std::string& message) {
+  return net::Response::json(
+      status, Json::object({{"error", Json::object({{"message", message},
+                                                    {"type", status < 500 ? "invalid_request_error"
+                                                                          : "server_error"},
+                                                    {"code", code}})}})
+                  .dump());
+}
+
+net::Response body_too_large(const Front& front) {
+  const std::string message =
+      fmt::format("the body exceeds the limit of {}", format_bytes(front.ticket.body_bytes_max));
+  return front.path().starts_with("/v1/") && !front.ticket.by_host
+             ? api_error(413, "request_too_large", message)
+             : net::problem(413, message, "", front.request_id());
+}
 
 // A piece of the body (perhaps empty, when its end has come).
 void Front::forward_body(std::string_view data) {

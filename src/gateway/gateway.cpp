@@ -122,6 +122,7 @@ void Gateway::take_table(Table table) {
   const auto now = loop_.steady();
   head_was_here_ = head_is_here();
   knows_endpoints_ = true;
+  forgotten_why_.clear();
   if (head_was_here_)
     renew_peer_key(table.peer_epoch);
   peers_->take(table.peers);
@@ -180,6 +181,16 @@ void Gateway::take_table(Table table) {
   end_streams_of(std::move(gone_keys));
 }
 
+void Gateway::forget_table(const std::string& why) {
+  if (!knows_endpoints_)
+    return;
+  log_error("{}: it serves no endpoint until the head accepts it", why);
+  take_table({});
+  const Decision decision(*this);
+  knows_endpoints_ = false;
+  forgotten_why_ = why;
+}
+
 // Not after a hand-over: the file is the successor's then.
 void Gateway::keep_table(const Table& table) {
   if (options_.data_dir.empty() || handed_over_)
@@ -221,6 +232,9 @@ Status Gateway::load_table() {
   auto table = wire::from_json_text<Table>(BILLOW_TRY(read_file(path)));
   if (!table)
     return pass(table.error(), path);
+  // An empty one may be that of a gateway that was expelled.
+  if (table->endpoints.empty())
+    return {};
   take_table(std::move(*table));
   return {};
 }
@@ -450,7 +464,7 @@ void Gateway::over(Front& front, End end) {
   }
   if (end == End::client_gone)
     ++endpoint->totals.cancelled;
-  // An answer with a server's error failed for its caller, whoever wrote it.
+  // A 5xx answer is a failure for the caller, no matter which program wrote it.
   const bool failed = end == End::replica_failed || end == End::timed_out ||
                       (end == End::refused && ticket.status >= 500) ||
                       (end == End::answered && (ticket.status >= 500 || ticket.failed_inside));

@@ -78,6 +78,9 @@ class Gateway final : public ProxyHost {
   // lock.
   void ask_head(FromGateway message, std::uint64_t number, std::function<void(Result<Reply>)> done);
   void take_table(Table table);
+  // Serves no endpoint until the next table: the head has expelled this gateway, or has been away
+  // for too long.
+  void forget_table(const std::string& why);
   void keep_table(const Table& table);  // for a gateway that starts before its head
   Status load_table();                  // the saved one, if any
   Figures figures() const;
@@ -309,6 +312,7 @@ class Gateway final : public ProxyHost {
   std::string kept_table_, kept_figures_, kept_leaving_;  // as written last
   SteadyTime leaving_kept_at_;
   bool knows_endpoints_ = false;                  // from the head, or from the table that was kept
+  std::string forgotten_why_;                     // forget_table(); empty: it has not
   std::map<std::string, EndpointFigures> saved_;  // counters from before this process
   SteadyTime saved_at_;
   WallTime expired_until_ = system_clock().wall();  // streams of keys that expired have ended
@@ -337,8 +341,6 @@ bool cannot_open(Front& front, const LiveEndpoint& endpoint);
 std::string sender_of(const Front& front, std::string_view sticky);
 // The answer to a browser's CORS preflight; none: it is not one.
 std::optional<net::Response> cors_preflight(Front& front, const EndpointPolicy& policy);
-// An error as OpenAI's clients read it.
-net::Response api_error(int status, std::string_view code, const std::string& message);
 
 // The path below which endpoints are by their names.
 inline constexpr std::string_view endpoint_prefix = "/f/";

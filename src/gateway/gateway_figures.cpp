@@ -95,6 +95,8 @@ void Gateway::own_page(const std::shared_ptr<Front>& front) {
   std::string_view path = front->path();
   if (path.starts_with(own_prefix))
     path.remove_prefix(own_prefix.size());
+  if (path == "/healthz" && !forgotten_why_.empty())
+    return refuse(front, net::problem(503, forgotten_why_, "", front->request_id()));
   if (path == "/healthz")
     return respond(front, net::Response::json(200, R"({"ok":true})"));
   if (path.starts_with("/calls/"))

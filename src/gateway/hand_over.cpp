@@ -4,13 +4,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <cstring>
-
 #include <fmt/format.h>
 
 #include "base/log.h"
 #include "base/text.h"
 #include "net/sockets.h"
+#include "process/passed_descriptors.h"
 
 namespace billow::gateway {
 namespace {
@@ -23,11 +22,6 @@ std::string socket_path(const std::string& directory) {
   return directory + "/hand-over.sock";
 }
 
-union Control {
-  cmsghdr align;
-  char bytes[CMSG_SPACE(sizeof(int) * listeners_max)];
-};
-
 // One line for each socket, in the same order.
 bool send_listeners(int to, const std::vector<HandedListener>& listeners) {
   std::string text;
@@ -38,50 +32,31 @@ bool send_listeners(int to, const std::vector<HandedListener>& listeners) {
   }
   if (fds.empty() || fds.size() > listeners_max || text.size() > text_bytes_max)
     return false;
-  Control control{};
-  iovec part{text.data(), text.size()};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control.bytes;
-  message.msg_controllen = CMSG_SPACE(sizeof(int) * fds.size());
-  cmsghdr* header = CMSG_FIRSTHDR(&message);
-  header->cmsg_level = SOL_SOCKET;
-  header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(sizeof(int) * fds.size());
-  std::memcpy(CMSG_DATA(header), fds.data(), sizeof(int) * fds.size());
-  return ::sendmsg(to, &message, MSG_NOSIGNAL) == static_cast<ssize_t>(text.size());
+  const iovec part{text.data(), text.size()};
+  return send_with_descriptors(to, {&part, 1}, fds) == static_cast<ssize_t>(text.size());
 }
 
 Result<std::vector<HandedListener>> receive_listeners(int from) {
   std::string text(text_bytes_max, '\0');
-  Control control{};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * listeners_max)] = {};
   iovec part{text.data(), text.size()};
   msghdr message{};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
-  message.msg_control = control.bytes;
-  message.msg_controllen = sizeof control.bytes;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
   const ssize_t got = ::recvmsg(from, &message, MSG_CMSG_CLOEXEC);
   if (got <= 0)
     return fail(Code::unavailable, "the running gateway did not hand over its sockets");
   text.resize(static_cast<std::size_t>(got));
-  std::vector<std::shared_ptr<Fd>> fds;
-  for (cmsghdr* c = CMSG_FIRSTHDR(&message); c; c = CMSG_NXTHDR(&message, c)) {
-    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-      continue;
-    for (std::size_t at = 0; at + sizeof(int) <= c->cmsg_len - CMSG_LEN(0); at += sizeof(int)) {
-      int fd = -1;
-      std::memcpy(&fd, CMSG_DATA(c) + at, sizeof fd);
-      fds.push_back(std::make_shared<Fd>(fd));
-    }
-  }
+  std::vector<Fd> fds = passed_descriptors(message);
   std::vector<HandedListener> out;
   for (const std::string& line : split(trim(text), '\n')) {
     const auto space = line.find(' ');
     if (space == line.npos || out.size() >= fds.size())
       break;
-    out.push_back({line.substr(0, space), line.substr(space + 1), fds[out.size()]});
+    out.push_back({line.substr(0, space), line.substr(space + 1),
+                   std::make_shared<Fd>(std::move(fds[out.size()]))});
   }
   if (out.empty() || out.size() != fds.size())
     return fail(Code::internal, "the running gateway handed over something unknown");

@@ -7,6 +7,7 @@
 #include "gateway/grpc.h"
 #include "gateway/peers.h"
 #include "gateway/proxy.h"
+#include "gateway/pure/digits.h"
 
 namespace billow::gateway {
 namespace {
@@ -91,15 +92,6 @@ class HopFields {
   std::array<std::string_view, connection_options_max> names_;
   std::size_t count_ = 0;
 };
-
-void append_number(std::string& out, std::uint64_t n) {
-  char digits[20];
-  char* at = digits + sizeof digits;
-  do
-    *--at = static_cast<char>('0' + n % 10);
-  while (n /= 10);
-  out.append(at, static_cast<std::size_t>(digits + sizeof digits - at));
-}
 
 void append_field(std::string& out, std::string_view name, std::string_view value) {
   out.append(name).append(": ").append(value).append("\r\n");
@@ -353,9 +345,11 @@ template <class Fields>
 void pass_answer_fields(Fields& out, const net::HttpParser::Head& head, const Front& front) {
   const HopFields hop(head.headers);
   const bool cors = !front.ticket.allow_origin.empty();
+  // Another gateway says with it that the error is its own: async calls are tried again then.
+  const bool from_peer = front.ticket.upstream && !front.ticket.upstream->peer_key.empty();
   for (const auto& [name, value] : head.headers) {
     if (hop_by_hop(name) || equal_nocase(name, "X-Request-Id") ||
-        equal_nocase(name, "X-Billow-Problem"))
+        (!from_peer && equal_nocase(name, "X-Billow-Problem")))
       continue;
     if (hop.contains(name))
       continue;

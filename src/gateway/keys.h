@@ -37,7 +37,7 @@ class Keys {
     changed_ = true;
     return meters_[{endpoint, key}];
   }
-  // What the head is told: the days that are not over, and those before.
+  // What is reported to the head: the days that are not over, and those before.
   std::vector<KeyUse> report() const;
   const std::string& gateway() const { return gateway_; }
 

@@ -159,7 +159,7 @@ class ProxyHost {
 };
 
 // What the kernel knows of the other end of a connection. It is asked once: a socket belongs to
-// whoever created it, for as long as it is open.
+// its creator for as long as it is open.
 class FarEnd {
  public:
   // The user, if it is a process of this machine. `peer`: whom the gateway takes for the client.
@@ -541,12 +541,14 @@ bool repeatable_method(std::string_view method);
 // set (X-Billow-Call-…, X-Billow-Mirror): those of clients are discarded.
 bool tells_of_client(std::string_view name);
 bool is_own_field(std::string_view name);
-// The client as replicas are told.
+// The client, as replicas see it in the forwarding headers.
 std::string_view client_address(const Front& front);
 std::string_view client_proto(const Front& front);
 // How many options the Connection fields have; a request may have so many.
 std::size_t connection_options(const net::Headers& headers);
 inline constexpr std::size_t connection_options_max = 32;
+// An error as OpenAI's clients read it.
+net::Response api_error(int status, std::string_view code, const std::string& message);
 net::Response body_too_large(const Front& front);
 // Adds the header fields that may be kept.
 void sample_fields(Sample::Side& side, const net::Headers& headers);

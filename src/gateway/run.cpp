@@ -18,6 +18,10 @@ namespace {
 constexpr Duration dial_again = milliseconds(200);
 constexpr Duration figures_period = seconds(1);
 constexpr int failures_until_said = 25;
+// A head that refuses the token so often in a row has expelled this gateway.
+constexpr int refusals_until_expelled = 10;
+// Keys that were removed meanwhile work at a gateway without its head: for so long at most.
+constexpr Duration table_life = hours(72);
 constexpr Duration drain_patience = seconds(20), leave_patience = seconds(5);
 // Of a gateway with a successor: for its streams, and for answers of the head.
 constexpr Duration hand_over_patience = minutes(10), last_answers_patience = milliseconds(500);
@@ -112,7 +116,7 @@ class Line final : public HeadLink {
             return failed(made.error());
           }
           complained_ = false;
-          failures_ = 0;
+          failures_ = refusals_ = 0;
           socket_ = std::move(*made);
           socket_->on_close([this](const net::WebSocket::Closed&) { lost(); });
           socket_->on_message([this](std::string_view text, bool) { heard(text); });
@@ -133,10 +137,16 @@ class Line final : public HeadLink {
       else
         log_warn("cannot reach the head: {}", why.message);
     }
+    if (why.code == Code::unauthorized && ++refusals_ == refusals_until_expelled)
+      gateway_.forget_table("the head does not accept this gateway any more");
+    else if (loop_.steady() - heard_at_ > table_life)
+      gateway_.forget_table(
+          fmt::format("this gateway has not reached its head for {}", format_duration(table_life)));
     again_ = loop_.after(dial_again, [this] { dial(); });
   }
   void lost() {
     socket_ = nullptr;
+    heard_at_ = loop_.steady();
     for (auto& [number, done] : std::exchange(asked_, {}))
       done(fail(Code::unavailable, "the connection to the head was lost"));
     again_ = loop_.after(dial_again, [this] { dial(); });
@@ -171,8 +181,10 @@ class Line final : public HeadLink {
   std::unordered_map<std::uint64_t, std::function<void(Result<Reply>)>> asked_;
   net::Timer again_, figures_timer_;
   bool complained_ = false;
-  int failures_ = 0;    // since it was connected
-  bool stale_ = false;  // the client shows a certificate of before
+  int failures_ = 0;                      // since it was connected
+  int refusals_ = 0;                      // of the token, likewise
+  SteadyTime heard_at_ = loop_.steady();  // of a lost connection: when it ended
+  bool stale_ = false;                    // the client shows a certificate of before
 };
 
 // "NAME=127.0.0.1:8000,127.0.0.1:8001" as a table of permanent endpoints. "NAME=h2://…" and

@@ -207,8 +207,8 @@ void Gateways::send_table(const std::shared_ptr<Link>& link, const std::string& 
   link->socket->send_text(text);
 }
 
-// Whoever was given a key may use it at once, so it must not be given out before the gateways have
-// it. A gateway that does not answer must not hold the caller up for long.
+// A new key may be used at once, so it must not be given out before the gateways have it. A gateway
+// that does not answer must not hold the caller up for long.
 void Gateways::when_known(std::function<void()> fn) {
   constexpr Duration patience = seconds(2);
   const std::uint64_t number = next_ask_++;
@@ -341,7 +341,7 @@ std::string Gateways::table(const Link& link) const {
     }
     table.endpoints.push_back(std::move(row));
   }
-  // Carried out by one of them, whoever took them in.
+  // One gateway carries them out, no matter which one accepted them.
   if (&link == leader())
     for (const auto& [endpoint, waiting] : calls_) {
       std::size_t shown = 0;

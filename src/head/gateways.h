@@ -1,10 +1,10 @@
-// The gateways' connections: the table of endpoints out whenever it changes, wishes and figures in.
-// A wish becomes a command like any other; figures are samples, of which the newest is kept in
-// memory.
+// The gateways' connections. The head sends the table of endpoints whenever it changes; gateways
+// send wishes (such as "start a replica") and figures. A wish becomes a command like any other;
+// of the figures only the newest are kept, in memory.
 //
-// One gateway alone steers a replica: of those of its region, or, for endpoints that are served
-// anywhere, of all of them, the one that has been connected longest. The others pass requests on to
-// it. A revision takes over when every gateway that steers it has found it healthy.
+// Each replica is steered by one gateway: the one connected longest in the endpoint's region, or of
+// all gateways if the endpoint is served anywhere. The other gateways pass their requests to it. A
+// revision takes over when every gateway that steers it has found it healthy.
 #pragma once
 
 #include <functional>

@@ -6,6 +6,8 @@
 // - what is held for the peer is bounded by the windows.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <map>
 #include <string>
 

@@ -12,6 +12,8 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <fmt/format.h>
+
 #include <map>
 #include <optional>
 #include <string>

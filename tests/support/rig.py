@@ -19,6 +19,8 @@ import unittest
 SOURCE = os.path.abspath(os.path.join(os.path.dirname(__file__), "../.."))
 BIN = os.environ.get("BILLOW_BIN") or os.path.join(SOURCE, "build/bin")
 BILLOW = os.path.join(os.path.abspath(BIN), "billow")
+# What a job behind the wall sees of a /tmp in which the programs lie: the way to them.
+PROGRAMS_IN_TMP = BILLOW.split("/")[2:3] if BILLOW.startswith("/tmp/") else []
 MARK = "BILLOW_TEST_RIG"
 
 

@@ -46,9 +46,9 @@ constexpr OptionSpec deploy_options[] = {
      "out=1.50/Mtoken (repeatable; none: nothing)",
      true},
     {"traffic", 0, "PERCENT",
-     "start the new revision as a canary beside the old one, with this part of the requests"},
+     "start the new revision as a canary beside the old one, with this share of the requests"},
     {"mirror", 0, "PERCENT",
-     "start the new revision as a canary that gets copies of this part of the requests; its "
+     "start the new revision as a canary that gets copies of this share of the requests; its "
      "answers "
      "are dropped"},
     {"mirror-post", 0, nullptr, "with --mirror: copy POST requests too"},
@@ -61,7 +61,7 @@ constexpr OptionSpec deploy_options[] = {
      "if it can serve; cookie: the gateway sets a cookie for this (default none: each request is "
      "on its own)"},
     {"sample", 0, "PERCENT",
-     "keep this part of the requests and answers in the bucket of the gateway's --sample-to "
+     "keep this share of the requests and answers in the bucket of the gateway's --sample-to "
      "(default none)"},
     {"no-wait", 0, nullptr, "return at once instead of waiting until it serves"},
     {"quiet", 'q', nullptr, "print nothing while waiting"},

@@ -47,7 +47,7 @@ int cmd_gateways(const Parsed& parsed) {
                {"HOST", Align::left, 0, 4},
                {"ADDRESS", Align::left, 12},
                {"CONNECTED", Align::right},
-               {"LOOPS", Align::right, 0, 2},
+               {"THREADS", Align::right, 0, 2},
                {"CLIENTS", Align::right},
                {"REQ/S", Align::right},
                {"REQUESTS", Align::right, 0, 5},

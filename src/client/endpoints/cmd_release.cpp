@@ -264,7 +264,7 @@ constexpr OptionSpec promote_options[] = {{"quiet", 'q', nullptr, "print nothing
 void add_release_commands(CommandTable& table) {
   constexpr const char* group = "endpoints";
   table.push_back({.name = "traffic",
-                   .summary = "change the part of the requests that an endpoint's canary gets",
+                   .summary = "change the share of requests that an endpoint's canary gets",
                    .example = "billow traffic hello 25%",
                    .run = cmd_traffic,
                    .usage = "NAME PERCENT",

@@ -41,7 +41,9 @@ const std::string& Gateway::peer_key_for(const Front& front) const {
 bool Gateway::refuse_ignorant(const std::shared_ptr<Front>& front, bool by_model) {
   if (knows_endpoints_)
     return false;
-  constexpr const char* why = "this gateway has not reached its head yet and knows no endpoint";
+  const std::string why = forgotten_why_.empty()
+                              ? "this gateway has not reached its head yet and knows no endpoint"
+                              : forgotten_why_;
   auto answer = by_model
                     ? api_error(503, "gateway_not_ready", why)
                     : net::problem(503, why, "its log says why; the address of the head is --head",
@@ -211,19 +213,11 @@ bool Gateway::refuse_plain(const std::shared_ptr<Front>& front) {
     refuse(front, std::move(moved));
     return true;
   }
-  refuse(front, net::problem(403, "this gateway is reached over https only",
-                             "use https:// and the same address; replace a key that was sent "
+  refuse(front, net::problem(403, "this gateway accepts only https",
+                             "use https:// with the same address; replace a key that was sent "
                              "without TLS",
                              front->request_id()));
   return true;
-}
-
-net::Response body_too_large(const Front& front) {
-  const std::string message =
-      fmt::format("the body exceeds the limit of {}", format_bytes(front.ticket.body_bytes_max));
-  return front.path().starts_with("/v1/") && !front.ticket.by_host
-             ? api_error(413, "request_too_large", message)
-             : net::problem(413, message, "", front.request_id());
 }
 
 std::optional<net::Response> Gateway::check_size(Front& front, const LiveEndpoint& endpoint) const {

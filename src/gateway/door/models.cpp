@@ -16,19 +16,6 @@ namespace {
 // The model can stand behind the messages, so the whole body is read first.
 constexpr std::size_t body_bytes_max = 8 << 20;
 
-}  // namespace
-
-net::Response api_error(int status, std::string_view code, const std::string& message) {
-  return net::Response::json(
-      status, Json::object({{"error", Json::object({{"message", message},
-                                                    {"type", status < 500 ? "invalid_request_error"
-                                                                          : "server_error"},
-                                                    {"code", code}})}})
-                  .dump());
-}
-
-namespace {
-
 Json model_document(const std::string& name, WallTime created) {
   return Json::object({{"id", name},
                        {"object", "model"},
@@ -161,8 +148,8 @@ void Gateway::serve_model(const std::shared_ptr<Front>& front, const std::string
   serve(front, endpoint, 0);
 }
 
-// A key of one of the route's endpoints opens all of them: whoever made the route may change them
-// all. A caller without a key gets only those that admit it.
+// A key of one of the route's endpoints opens all of them, because the user who set the route may
+// change them all. A caller without a key gets only those that admit it.
 void Gateway::serve_route(const std::shared_ptr<Front>& front, const ModelRoute& route) {
   std::vector<std::string> all = route.fallbacks;
   for (const ModelTarget& target : route.to)

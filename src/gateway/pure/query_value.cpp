@@ -25,7 +25,7 @@ Result<double> query_value(int status, std::string_view body) {
   const auto json = parse_json(body);
   if (!json || !json->is_object())
     return fail(Code::invalid,
-                fmt::format("the answer (HTTP {}) is not one of Prometheus", status));
+                fmt::format("the answer (HTTP {}) is not a Prometheus answer", status));
   if ((*json)["status"].str_or("") != "success")
     return fail(Code::invalid,
                 fmt::format("HTTP {}: {}", status, (*json)["error"].str_or("no success")));

@@ -1,4 +1,4 @@
-// Writes files on a thread of its own. A disk that is busy stops whoever writes, even into the
+// Writes files on a thread of its own. A busy disk blocks every writer, even into the
 // page cache (the file system commits its journal, or others write much); a loop that wrote itself
 // would stop all its requests for as long.
 //

@@ -24,15 +24,15 @@ std::string_view word_for(OtlpKind kind) {
   return kind == OtlpKind::spans ? "spans" : "metrics";
 }
 
-struct Sample {
+struct OtlpSample {
   std::string name;
   std::vector<std::pair<std::string, std::string>> labels;
   double value = 0;
 };
 
 // A line as Exposition writes it: NAME{label="value",…} VALUE.
-Sample sample_of(std::string_view line) {
-  Sample out;
+OtlpSample sample_of(std::string_view line) {
+  OtlpSample out;
   std::size_t at = line.find_first_of("{ ");
   out.name = std::string(line.substr(0, at));
   if (at < line.size() && line[at] == '{') {
@@ -55,14 +55,14 @@ Sample sample_of(std::string_view line) {
   return out;
 }
 
-void append_number(std::string& out, double value) {
+void append_decimal(std::string& out, double value) {
   if (std::isfinite(value))
     append_format(out, "{}", value);
   else
     out += std::isnan(value) ? "\"NaN\"" : value > 0 ? "\"Infinity\"" : "\"-Infinity\"";
 }
 
-void append_attributes(std::string& out, const Sample& sample) {
+void append_attributes(std::string& out, const OtlpSample& sample) {
   out += "\"attributes\":[";
   bool first = true;
   for (const auto& [name, value] : sample.labels) {
@@ -83,7 +83,7 @@ struct Times {
 
 struct Family {
   std::string name, help, type;
-  std::vector<Sample> samples;
+  std::vector<OtlpSample> samples;
 
   std::string head() const {
     std::string out = "{\"name\":";
@@ -110,7 +110,7 @@ struct Family {
         if (sum)
           append_format(item, ",\"startTimeUnixNano\":\"{}\"", times.began);
         append_format(item, ",\"timeUnixNano\":\"{}\",\"asDouble\":", times.now);
-        append_number(item, samples[i].value);
+        append_decimal(item, samples[i].value);
         item += '}';
       }
       item += "]}}";
@@ -124,7 +124,7 @@ struct Family {
     std::string bounds, counts;
     std::uint64_t before = 0;
     double sum = 0;
-    for (const Sample& sample : samples) {
+    for (const OtlpSample& sample : samples) {
       const auto count = static_cast<std::uint64_t>(sample.value);
       if (sample.name.ends_with("_bucket")) {
         const std::string& bound = sample.labels.back().second;
@@ -143,7 +143,7 @@ struct Family {
                       ",\"startTimeUnixNano\":\"{}\",\"timeUnixNano\":\"{}\","
                       "\"count\":\"{}\",\"sum\":",
                       times.began, times.now, count);
-        append_number(item, sum);
+        append_decimal(item, sum);
         append_format(item, ",\"bucketCounts\":[{}],\"explicitBounds\":[{}]}}]}}}}", counts,
                       bounds);
         items.push_back(std::move(item));

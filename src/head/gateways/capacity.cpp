@@ -1,5 +1,5 @@
-// What gateways are told of capacity and money: whether a new revision has room beside the old one,
-// and how many replicas the endpoint's limit of spending pays for.
+// What the head reports to gateways about capacity and money: whether a new revision has room
+// beside the old one, and how many replicas the endpoint's limit of spending pays for.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,26 +1,34 @@
 #include "head/gateways/counts.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace billow::head {
 namespace {
 
-EndpointCount count_of(const gateway::EndpointFigures& f) {
-  return {.endpoint = f.name,
-          .requests = f.requests,
-          .failed = f.failed,
-          .refused = f.refused,
-          .cancelled = f.cancelled,
-          .retried = f.retried,
-          .limited = f.limited,
-          .cold_starts = f.cold_starts,
-          .wakes = f.wakes,
-          .left_out = f.left_out,
-          .mirrored = f.mirrored,
-          .not_mirrored = f.not_mirrored,
-          .tokens_in = f.tokens_in,
-          .tokens_out = f.tokens_out};
-}
+using Reported = gateway::EndpointFigures;
+
+// A counter, in what a gateway reports and in what the journal keeps.
+struct Counter {
+  std::uint64_t Reported::*reported;
+  std::uint64_t EndpointCount::*kept;
+};
+constexpr Counter counters[] = {
+    {&Reported::requests, &EndpointCount::requests},
+    {&Reported::failed, &EndpointCount::failed},
+    {&Reported::refused, &EndpointCount::refused},
+    {&Reported::cancelled, &EndpointCount::cancelled},
+    {&Reported::retried, &EndpointCount::retried},
+    {&Reported::limited, &EndpointCount::limited},
+    {&Reported::cold_starts, &EndpointCount::cold_starts},
+    {&Reported::wakes, &EndpointCount::wakes},
+    {&Reported::left_out, &EndpointCount::left_out},
+    {&Reported::mirrored, &EndpointCount::mirrored},
+    {&Reported::not_mirrored, &EndpointCount::not_mirrored},
+    {&Reported::tokens_in, &EndpointCount::tokens_in},
+    {&Reported::tokens_out, &EndpointCount::tokens_out},
+};
+static_assert(std::size(counters) == std::size(endpoint_counters));
 
 std::uint64_t less(std::uint64_t all, std::uint64_t part) {
   return all > part ? all - part : 0;
@@ -63,18 +71,17 @@ void EndpointCounts::heard(const gateway::EndpointFigures& report,
                            const std::string& gateway,
                            bool anew) {
   Row& row = rows_[report.name][gateway];
-  EndpointCount now = count_of(report);
-  now.gateway = gateway;
+  EndpointCount now{.endpoint = report.name, .gateway = gateway};
   if (anew) {
     row.missing_first_byte = missing_of(row.first_byte, report.first_byte);
     row.missing_native = missing_of(row.native, report.first_byte_native);
   }
-  for (const auto counter : endpoint_counters) {
+  for (const auto& [reported, kept] : counters) {
     if (anew)
-      row.missing.*counter = less(row.total.*counter, now.*counter);
+      row.missing.*kept = less(row.total.*kept, report.*reported);
     // Within a connection counts do not fall, unless an endpoint of this name was made again.
-    now.*counter = std::max(row.total.*counter, now.*counter + row.missing.*counter);
-    row.recorded = row.recorded && now.*counter == row.total.*counter;
+    now.*kept = std::max(row.total.*kept, report.*reported + row.missing.*kept);
+    row.recorded = row.recorded && now.*kept == row.total.*kept;
   }
   row.total = std::move(now);
   row.first_byte = sum_of(row.missing_first_byte, report.first_byte);
@@ -86,19 +93,8 @@ void EndpointCounts::add_up(gateway::EndpointFigures& sum) const {
   if (found == rows_.end())
     return;
   for (const auto& [gateway, row] : found->second) {
-    sum.requests += row.total.requests;
-    sum.failed += row.total.failed;
-    sum.refused += row.total.refused;
-    sum.cancelled += row.total.cancelled;
-    sum.retried += row.total.retried;
-    sum.limited += row.total.limited;
-    sum.cold_starts += row.total.cold_starts;
-    sum.wakes += row.total.wakes;
-    sum.left_out += row.total.left_out;
-    sum.mirrored += row.total.mirrored;
-    sum.not_mirrored += row.total.not_mirrored;
-    sum.tokens_in += row.total.tokens_in;
-    sum.tokens_out += row.total.tokens_out;
+    for (const auto& [reported, kept] : counters)
+      sum.*reported += row.total.*kept;
     sum.first_byte.add(row.first_byte);
     sum.first_byte_native.add(row.native);
   }

@@ -1,11 +1,10 @@
-// What gateways have counted of each endpoint, added up so that no sum ever falls.
+// The counts of all gateways for each endpoint, added up so that no sum ever falls.
 //
-// A gateway reports its counts since it began; they outlive its process in its data directory, up
-// to the last second before it was killed. So the first report over a new connection may be lower
-// than what was heard before: the difference is kept, and added to everything it reports from then
-// on.
-// The counts of a gateway that has gone stay. They are recorded in the journal now and then, and
-// when a gateway goes (Gateways::record_counts); the histograms are kept while the head runs.
+// A gateway reports totals since its first start; it keeps them in its data directory, except for
+// the last second before it was killed. So the first report over a new connection may be lower than
+// the last one before it: the difference is kept and added to all its later reports.
+// The counts of a removed gateway stay. They are recorded in the journal from time to time and when
+// a gateway disconnects (Gateways::record_counts); histograms live only as long as the head.
 #pragma once
 
 #include <map>

@@ -22,6 +22,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("Set-Cookie", "billow_session=stolen; Path=/")
         self.send_header("Set-Cookie", "=billow_session=stolen; Path=/")
         self.send_header("Set-Cookie", "theme=dark; Path=/")
+        self.send_header("Service-Worker-Allowed", "/")
         if self.path == "/two":
             self.send_header("Set-Cookie", "lang=en; Expires=Wed, 21 Oct 2099 07:28:00 GMT")
             self.send_header("Vary", "A")
@@ -221,6 +222,10 @@ class Cookies(CallsTest):
             ["theme=dark; Path=/", "lang=en; Expires=Wed, 21 Oct 2099 07:28:00 GMT"],
         )
         self.assertEqual(headers.get_all("Vary"), ["A, B"])
+        # The name of the gateway is that of all endpoints: no page acts there.
+        self.assertEqual(headers.get("Content-Security-Policy"), "sandbox")
+        self.assertEqual(headers.get("X-Content-Type-Options"), "nosniff")
+        self.assertNotIn("Service-Worker-Allowed", headers)
         status, _, body = self.call("echo", "/", "PROPFIND", b"", {"Prefer": "respond-async"})
         self.assertEqual(status, 405, body)
 

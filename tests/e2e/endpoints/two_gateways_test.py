@@ -26,6 +26,8 @@ def answer(self):
         time.sleep(0.02)
         with lock:
             now -= 1
+    if self.path.startswith("/sleep"):
+        time.sleep(4)
     if self.path.startswith("/seen"):
         return self.say({"who": sys.argv[1], "fields": [name.lower() for name in self.headers]})
     self.say({"most": most})
@@ -35,14 +37,14 @@ def answer(self):
 class TwoGateways(EndpointTest):
     server = replica.program(COUNTS)
 
-    def open_second(self):
+    def open_second(self, token=None, listed=True):
         directory = os.path.join(self.rig.root, "second-gateway")
         process = self.rig.start(
             "gateway",
             "--head",
             "unix:" + self.rig.data + "/head.sock",
             "--token-file",
-            self.rig.data + "/token",
+            token or self.rig.data + "/token",
             "--listen",
             "127.0.0.1:0",
             "--data",
@@ -61,7 +63,8 @@ class TwoGateways(EndpointTest):
                 return ""
 
         host, port = poll(address, "the second gateway").rsplit(":", 1)
-        poll(lambda: len(self.endpoint("app")["urls"]) == 2, "the head knows of both")
+        if listed:
+            poll(lambda: len(self.endpoint("app")["urls"]) == 2, "the head knows of both")
         return process, (host, int(port))
 
     def gateways(self):
@@ -140,6 +143,58 @@ class TwoGateways(EndpointTest):
         poll(lambda: self.first_pid() not in (0, old), "the head starts another", 60)
         poll(lambda: self.ask(self.gateway())[0] == 200, "an answer through it", 60)
         self.assertEqual(self.ask(self.gateway())[1], b'{"most": 2}')
+
+    def healthz(self, at):
+        connection = http.client.HTTPConnection(*at, timeout=60)
+        self.addCleanup(connection.close)
+        connection.request("GET", "/healthz")
+        with connection.getresponse() as answer:
+            return answer.status
+
+    def test_errors_of_the_first_are_told_apart_from_those_of_the_application(self):
+        self.deploy("app", "--min", 1, "--max", 1, "--access", "open", "--timeout", "1s")
+        process, second = self.open_second()
+        poll(lambda: self.ask(second)[0] == 200, "an answer through the second")
+        for at in (self.gateway(), second):
+            connection = http.client.HTTPConnection(*at, timeout=60)
+            self.addCleanup(connection.close)
+            connection.request("GET", "/f/app/sleep")
+            with connection.getresponse() as answer:
+                told = answer.status, answer.headers.get("X-Billow-Problem")
+            self.assertEqual(told, (504, "1"))
+        process.kill()
+        process.wait()
+        os.unlink(os.path.join(self.rig.root, "second-gateway", "address"))  # for the next test
+
+    def test_an_expelled_gateway_serves_nothing_until_it_is_accepted_again(self):
+        self.deploy("app", "--min", 1, "--max", 1, "--access", "open")
+        made = self.rig.json("token", "create", "guest", "--scope", "gateway")
+        token = os.path.join(self.rig.root, "guest-token")
+        with open(token, "w", encoding="ascii") as f:
+            f.write(made["token"])
+        process, second = self.open_second(token)
+        poll(lambda: self.ask(second)[0] == 200, "an answer through the second")
+
+        self.rig.ok("token", "revoke", str(made["id"]))
+        status, said = poll(
+            lambda: next((a for a in [self.ask(second)] if a[0] == 503), None), "it stops serving"
+        )
+        self.assertIn(b"the head does not accept this gateway any more", said)
+        self.assertEqual(self.healthz(second), 503)
+        # Nor does it serve what it has kept, when it starts again.
+        process.kill()
+        process.wait()
+        os.unlink(os.path.join(self.rig.root, "second-gateway", "address"))
+        process, second = self.open_second(token, listed=False)
+        for _ in range(20):
+            self.assertEqual(self.ask(second)[0], 503)
+
+        with open(token, "w", encoding="ascii") as f:
+            f.write(self.rig.json("token", "create", "again", "--scope", "gateway")["token"])
+        poll(lambda: self.ask(second)[0] == 200, "it serves again")
+        process.kill()
+        process.wait()
+        os.unlink(os.path.join(self.rig.root, "second-gateway", "address"))  # for the next test
 
     def test_counts_do_not_fall_when_a_gateway_goes_for_good(self):
         self.deploy("app", "--min", 1, "--max", 1, "--access", "open")

@@ -11,7 +11,7 @@ namespace {
 
 using net::RawClient;
 
-struct Stage {
+struct ClosedStage {
   net::ServerFixture app{[](std::shared_ptr<net::Exchange> x) {
     (void)x;
   }};
@@ -19,7 +19,7 @@ struct Stage {
       std::move(*net::listen_on({.host = "127.0.0.1", .port = 0, .unix_path = {}}));
   std::unique_ptr<Gateway> gateway;
 
-  Stage() {
+  ClosedStage() {
     Proxy::Options options;
     options.listen = {"127.0.0.1:0"};
     gateway =
@@ -37,7 +37,7 @@ struct Stage {
     (void)accept();  // its health check, which is not answered
     gateway->find("app")->checked(1, Check::good, app.loop.steady());
   }
-  ~Stage() { gateway.reset(); }
+  ~ClosedStage() { gateway.reset(); }
   Fd accept() {
     Fd fd;
     EXPECT_TRUE(app.run_until([&] {
@@ -71,7 +71,7 @@ struct Stage {
 };
 
 TEST(ClosedConnection, AReplicaWithOtherConnectionsStaysInService) {
-  Stage s;
+  ClosedStage s;
   auto other = s.ask("GET");
   const Fd open = s.served();
   for (int i = 0; i < 5; ++i) {
@@ -86,7 +86,7 @@ TEST(ClosedConnection, AReplicaWithOtherConnectionsStaysInService) {
 }
 
 TEST(ClosedConnection, AReplicaWithoutOthersMustShowThatItLives) {
-  Stage s;
+  ClosedStage s;
   auto only = s.ask("POST");
   s.served().reset();
   EXPECT_TRUE(s.app.run_until([&] { return only.has("502"); })) << only.received;
@@ -94,7 +94,7 @@ TEST(ClosedConnection, AReplicaWithoutOthersMustShowThatItLives) {
 }
 
 TEST(ClosedConnection, OneThatHasEndedDoesNotLiveByConnectionsThatAreClosedToo) {
-  Stage s;
+  ClosedStage s;
   auto first = s.ask("POST"), second = s.ask("POST");
   Fd a = s.served(), b = s.served();
   a.reset();

@@ -11,7 +11,7 @@ namespace {
 
 using net::RawClient;
 
-struct Stage {
+struct EndedStage {
   net::ServerFixture app{[](std::shared_ptr<net::Exchange> x) {
     x->respond(net::Response::text(200, "the successor"));
   }};
@@ -20,7 +20,7 @@ struct Stage {
   std::unique_ptr<Gateway> gateway;
   Table t;
 
-  Stage() {
+  EndedStage() {
     Proxy::Options options;
     options.listen = {"127.0.0.1:0"};
     gateway =
@@ -33,7 +33,7 @@ struct Stage {
     gateway->find("app")->checked(1, Check::good,
                                   app.loop.steady());  // somebody answered its health check
   }
-  ~Stage() { gateway.reset(); }
+  ~EndedStage() { gateway.reset(); }
   void show(std::uint64_t job, const std::string& address) {
     t.endpoints[0].replicas = {{.job = job,
                                 .revision = 1,
@@ -58,7 +58,7 @@ struct Stage {
 };
 
 TEST(EndedReplica, ARequestThatMayBeRepeatedGoesToItsSuccessor) {
-  Stage s;
+  EndedStage s;
   auto c = s.ask("GET /f/app/ HTTP/1.1\r\nHost: localhost\r\n\r\n");
   s.t.endpoints[0].failed_job = 1;
   s.t.endpoints[0].failed_reason = "exit code 1";
@@ -68,7 +68,7 @@ TEST(EndedReplica, ARequestThatMayBeRepeatedGoesToItsSuccessor) {
 }
 
 TEST(EndedReplica, ARequestThatMayHaveBeenExecutedFails) {
-  Stage s;
+  EndedStage s;
   auto c = s.ask("POST /f/app/ HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\nok");
   s.show(2, s.app.server->bound_addresses()[0]);
   EXPECT_TRUE(s.app.run_until([&] { return c.has("502") && c.has("it has ended"); })) << c.received;
@@ -76,7 +76,7 @@ TEST(EndedReplica, ARequestThatMayHaveBeenExecutedFails) {
 }
 
 TEST(EndedReplica, AReplicaThatIsSomewhereElseNowAnswersFromThere) {
-  Stage s;
+  EndedStage s;
   auto c = s.ask("GET /f/app/ HTTP/1.1\r\nHost: localhost\r\n\r\n");
   s.show(
       1,

@@ -19,11 +19,11 @@ Prompt prompt(char letter, std::uint64_t shared, char rest = '.', std::uint64_t 
   return {prefix_of(text), text.size()};
 }
 
-struct Stage {
+struct PromptStage {
   Router router{{.concurrency = 0, .balance = EndpointBalance::prefix}};
   RequestId last = 0;
 
-  explicit Stage(std::uint32_t replicas) {
+  explicit PromptStage(std::uint32_t replicas) {
     for (ReplicaKey key = 1; key <= replicas; ++key)
       router.set_phase(key, Phase::ready, at(0));
   }
@@ -38,7 +38,7 @@ struct Stage {
 };
 
 TEST(PromptWork, AConversationStaysWhereItsBeginningIsCached) {
-  Stage s(3);
+  PromptStage s(3);
   ASSERT_EQ(s.arrive(prompt('a', 40 * kib), 0), 1u);
   ASSERT_EQ(s.arrive(prompt('b', 40 * kib), 0), 2u);
   s.read(1, 1);
@@ -51,7 +51,7 @@ TEST(PromptWork, AConversationStaysWhereItsBeginningIsCached) {
 // The rule itself: bytes that wait against bytes that are saved.
 TEST(PromptWork, AHitWinsIfItSavesMoreThanItWaits) {
   for (const bool saves_more : {true, false}) {
-    Stage s(2);
+    PromptStage s(2);
     ASSERT_EQ(s.arrive(prompt('a', 40 * kib), 0), 1u);
     s.read(1, 1);
     // Now 1 reads something else, which is shorter or longer than what it would save.
@@ -61,7 +61,7 @@ TEST(PromptWork, AHitWinsIfItSavesMoreThanItWaits) {
 }
 
 TEST(PromptWork, ThePromptsThatWaitCountNotTheRequests) {
-  Stage s(2);
+  PromptStage s(2);
   ASSERT_EQ(s.arrive(prompt('a', 100 * kib), 0), 1u);
   for (char c = 'b'; c < 'h'; ++c)
     EXPECT_EQ(s.arrive(prompt(c, 8 * kib), 0), 2u);
@@ -72,7 +72,7 @@ TEST(PromptWork, ThePromptsThatWaitCountNotTheRequests) {
 }
 
 TEST(PromptWork, WhatAReplicaShouldHaveReadMeanwhileDoesNotWait) {
-  Stage s(2);
+  PromptStage s(2);
   s.arrive(prompt('a', 100 * kib), 0);
   s.read(1, 1);  // so 100 KiB a second
   s.router.finished(1, at(1), 1);
@@ -85,7 +85,7 @@ TEST(PromptWork, WhatAReplicaShouldHaveReadMeanwhileDoesNotWait) {
 
 // The first byte of an answer that is not streamed comes after the last token.
 TEST(PromptWork, OnlyStreamedAnswersTellHowFastPromptsAreRead) {
-  Stage s(1);
+  PromptStage s(1);
   s.arrive(prompt('a', 100 * kib), 0);
   s.read(1, 60, false);
   s.arrive(prompt('b', 100 * kib), 60);
@@ -93,7 +93,7 @@ TEST(PromptWork, OnlyStreamedAnswersTellHowFastPromptsAreRead) {
 }
 
 TEST(PromptWork, ACacheThatReportsLessThanExpectedReachesLessFarBack) {
-  Stage s(2);
+  PromptStage s(2);
   const Prompt first = prompt('a', 200 * kib);
   ASSERT_EQ(s.arrive(first, 0), 1u);
   s.read(1, 1);
@@ -123,7 +123,7 @@ TEST(PromptWork, ACacheThatReportsLessThanExpectedReachesLessFarBack) {
 }
 
 TEST(PromptWork, RequestsThatEndAnyWayLeaveNothingBehind) {
-  Stage s(2);
+  PromptStage s(2);
   ASSERT_EQ(s.arrive(prompt('a', 40 * kib), 0), 1u);
   s.router.finished(1, at(1), 1);  // its client has gone
   EXPECT_EQ(s.router.prompts().waiting_bytes(1, at(1)), 0);

@@ -14,10 +14,10 @@ namespace {
 constexpr SteadyTime now{1'000'000'000};
 constexpr SteadyTime later{60'000'000'000};
 
-struct Stage {
+struct StickyStage {
   Router router{{.concurrency = 4, .queue_max = 10}};
   RequestId last = 0;
-  explicit Stage(std::uint32_t replicas) {
+  explicit StickyStage(std::uint32_t replicas) {
     for (ReplicaKey key = 1; key <= replicas; ++key)
       router.set_phase(key, Phase::ready, now);
     router.spread_over(replicas);
@@ -33,7 +33,7 @@ struct Stage {
   }
 };
 
-std::map<std::uint64_t, ReplicaKey> homes(Stage& stage) {
+std::map<std::uint64_t, ReplicaKey> homes(StickyStage& stage) {
   std::map<std::uint64_t, ReplicaKey> out;
   for (std::uint64_t sender = 1; sender <= 1000; ++sender)
     out[sender] = stage.serve({.sender = sender});
@@ -41,7 +41,7 @@ std::map<std::uint64_t, ReplicaKey> homes(Stage& stage) {
 }
 
 TEST(Sticky, SendersKeepTheirReplicaAndOnlyThoseOfOneThatLeavesMove) {
-  Stage stage(4);
+  StickyStage stage(4);
   const auto before = homes(stage);
   std::map<ReplicaKey, int> count;
   for (const auto& [sender, home] : before)
@@ -60,14 +60,14 @@ TEST(Sticky, SendersKeepTheirReplicaAndOnlyThoseOfOneThatLeavesMove) {
 }
 
 TEST(Sticky, ReplicasThatTheLoadDoesNotNeedGetNoSenders) {
-  Stage stage(4);
+  StickyStage stage(4);
   stage.router.spread_over(2);
   for (const auto& [sender, home] : homes(stage))
     EXPECT_LE(home, 2u);
 }
 
 TEST(Sticky, AFullOrMuchBusierReplicaIsLeftForAnother) {
-  Stage stage(2);
+  StickyStage stage(2);
   const ReplicaKey home = stage.serve({.sender = 7});
   std::map<ReplicaKey, int> got;
   for (int i = 0; i < 8; ++i)
@@ -78,7 +78,7 @@ TEST(Sticky, AFullOrMuchBusierReplicaIsLeftForAnother) {
 }
 
 TEST(Sticky, ANamedReplicaIsKeptWhateverTheLoadNeeds) {
-  Stage stage(4);
+  StickyStage stage(4);
   stage.router.spread_over(1);
   EXPECT_EQ(stage.serve({.replica = 3}), 3u);
   EXPECT_EQ(stage.serve({.replica = 99}), 1u) << "one that is gone is no wish";
@@ -87,7 +87,7 @@ TEST(Sticky, ANamedReplicaIsKeptWhateverTheLoadNeeds) {
 }
 
 TEST(Sticky, CanaryAndOldRevisionKeepTheirOwn) {
-  Stage stage(4);
+  StickyStage stage(4);
   for (const ReplicaKey key : {3u, 4u}) {
     stage.router.find(key)->current = false;
     stage.router.find(key)->canary = true;
@@ -102,7 +102,7 @@ TEST(Sticky, CanaryAndOldRevisionKeepTheirOwn) {
 }
 
 TEST(Successor, CountsTheRequestsOfItsPredecessor) {
-  Stage stage(1);
+  StickyStage stage(1);
   stage.router.predecessor_has({{1, 3}}, now);
   EXPECT_FALSE(Router::releasable(*stage.router.find(1)));
   EXPECT_EQ(stage.ask({}), 1u);
