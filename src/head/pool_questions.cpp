@@ -4,9 +4,11 @@
 
 #include <algorithm>
 
+#include "base/limits.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "head/pools.h"
+#include "pool/extends.h"
 
 namespace billow::head {
 namespace {
@@ -232,6 +234,39 @@ void Pools::attach_caches(PoolId id, Running& r, const std::vector<MachineSighti
       });
   if (!queued)
     r.attaching = false;
+}
+
+// Machines with work that end soon are asked to end later, before nothing new would start there.
+void Pools::extend(PoolId id, Running& r, const std::vector<MachineSighting>& listed) {
+  constexpr Duration soon = limits::pool_end_margin * 2;
+  auto* const provider = dynamic_cast<pool::Extends*>(r.pool.get());
+  if (r.extending || !provider || !provider->extends())
+    return;
+  const auto ends_soon = [&](const MachineSighting& seen) {
+    const auto of = engine_().state().machines.find(seen.name);
+    return of != engine_().state().machines.end() && of->second.state == MachineState::here &&
+           seen.ends_at && seen.ends_at - soon < engine_().now() && still_busy(id, seen.name) &&
+           !r.extended.contains(seen.name);
+  };
+  const auto found = std::ranges::find_if(listed, ends_soon);
+  if (found == listed.end())
+    return;
+  r.extended.insert(found->name);
+  r.extending = true;
+  const Status queued =
+      r.releases->submit([this, id, provider, machine = *found]() -> std::function<void()> {
+        return [this, id, machine, done = provider->extend(machine)] {
+          if (const auto running = running_.find(id); running != running_.end())
+            running->second->extending = false;
+          if (done)
+            log_info("pool {}: {} was extended, because jobs run there", name_of(id), machine.name);
+          else
+            log_warn("pool {}: {} ends at {}: {}", name_of(id), machine.name,
+                     format_utc(machine.ends_at), done.error().message);
+        };
+      });
+  if (!queued)
+    r.extending = false;
 }
 
 // Adds the machines that this list lacks and that may exist all the same, as they were seen last. A

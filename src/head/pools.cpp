@@ -23,6 +23,10 @@ constexpr Duration look_soon = seconds(1);  // while something is on its way
 constexpr Duration look_seldom = seconds(10);
 constexpr Duration look_after_order = milliseconds(300);
 constexpr Duration ask_again = seconds(30);  // a machine that was asked for and is in no list
+// A pool that was removed is listed for so long after its last order: a request that was doubled or
+// delayed on its way may still bring a machine. In steady time: clocks may be set. A provider that
+// does not list its machines any more is left alone after `watch_max`.
+constexpr Duration watched_for = minutes(10), watch_max = hours(1);
 
 class ThreadLane final : public Pools::Lane {
  public:
@@ -152,6 +156,7 @@ Pools::Running* Pools::running(PoolId id, const Pool& settings) {
   if (!made)
     return failed(made.error());
   slot = std::make_unique<Running>();
+  slot->ordered_at = began_;
   slot->pool = std::move(*made);
   for (auto* lane : {&slot->lists, &slot->orders, &slot->releases})
     *lane = options_.lane ? options_.lane() : std::make_unique<ThreadLane>(loop_);
@@ -227,10 +232,12 @@ Pools::Demand Pools::demand_of(PoolId id, const Pool& settings, const Running& r
 
 void Pools::begin(PoolId id, const Pool& settings) {
   Running* const slot = running(id, settings);
+  const SteadyTime now = clock_.steady();
+  if (now - (slot ? slot->ordered_at : began_) > watch_max)
+    stop_watching(id);
   if (!slot)
     return;
   Running& r = *slot;
-  const SteadyTime now = clock_.steady();
   const bool offers_due = rents(settings) && now >= r.next_offers && !r.listing;
   if (offers_due)
     refresh_offers(id, r);
@@ -248,8 +255,8 @@ void Pools::begin(PoolId id, const Pool& settings) {
   r.ordering = true;
   auto orders = std::make_shared<Orders>();
   orders->wanted = std::move(demand.wanted);
-  // Few at once: refusals are told before the rest is asked, and a provider's limits on requests
-  // make a hundred orders last a minute.
+  // A few at a time: refusals are recorded before the rest is ordered, and with a provider's limits
+  // on requests a hundred orders take a minute.
   if (orders->wanted.size() > ask_at_once_max)
     orders->wanted.erase(orders->wanted.begin() + ask_at_once_max, orders->wanted.end());
   for (const pool::Order& order : orders->wanted) {
@@ -355,6 +362,7 @@ void Pools::created(PoolId id, const Orders& orders) {
   const std::string name = name_of(id);
   const SteadyTime now = clock_.steady();
   r.ordering = false;
+  r.ordered_at = now;
   note_error(name, r.order_error, orders.error);
   r.next_order = orders.error.empty() ? now : now + look_soon;
   for (const pool::Order& order : orders.wanted) {
@@ -363,7 +371,7 @@ void Pools::created(PoolId id, const Orders& orders) {
   }
   for (const std::string& machine : orders.made) {
     r.asked[machine] = now;
-    // It is listed now, and whoever waits for it wants to know.
+    // Look soon: the machine should be listed now, and jobs wait for it.
     r.next_look = std::min(r.next_look, now + look_after_order);
     log_info("pool {}: ordered {}", name, machine);
   }
@@ -418,7 +426,17 @@ void Pools::listed(PoolId id,
   engine_().execute(PoolSeen{id, std::move(seen), began}, {"head", ""}, {});
   release(id, r, named);
   attach_caches(id, r, named);
+  extend(id, r, named);
   forget_ended(r);
+  if (!r.ordering && steady - r.ordered_at >= watched_for)
+    stop_watching(id);
+}
+
+void Pools::stop_watching(PoolId id) {
+  const auto pool = engine_().state().pools.find(id);
+  if (pool != engine_().state().pools.end() &&
+      control::is_only_watched(engine_().state(), pool->second))
+    engine_().execute(RemovePool{pool->second.name}, {"head", ""}, {});
 }
 
 std::string Pools::name_of(PoolId id) const {
@@ -430,7 +448,8 @@ void Pools::forget_ended(Running& r) {
   const auto ended = [&](const std::string& machine) {
     return !engine_().state().machines.contains(machine);
   };
-  for (std::set<std::string>* names : {&r.given_back, &r.tried, &r.absent, &inherited_})
+  for (std::set<std::string>* names :
+       {&r.given_back, &r.tried, &r.absent, &r.extended, &inherited_})
     std::erase_if(*names, ended);
   std::erase_if(r.lacking, [&](const auto& entry) { return ended(entry.first); });
   for (auto* times : {&r.asked, &r.attempted, &r.let_go})

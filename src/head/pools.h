@@ -80,8 +80,10 @@ class Pools {
     std::unique_ptr<pool::Pool> pool;
     std::unique_ptr<Lane> lists, orders, releases;
     bool listing = false, ordering = false, releasing = false, attaching = false;
-    bool busy() const { return listing || ordering || releasing || attaching; }
+    bool extending = false;
+    bool busy() const { return listing || ordering || releasing || attaching || extending; }
     SteadyTime next_look, next_order;
+    SteadyTime ordered_at;  // when the last order was answered, or this head started
     std::map<std::string, SteadyTime>
         asked;  // machines that the engine accepted since this head started
     std::set<std::string>
@@ -89,6 +91,7 @@ class Pools {
     std::set<std::string> given_back;  // the engine was asked, or is being asked, to end them
     std::map<std::string, SteadyTime> let_go;     // when the engine agreed to end them
     std::set<std::string> in_flight;              // they are being ordered
+    std::set<std::string> extended;               // the engine was asked to make them end later
     std::map<std::string, SteadyTime> attempted;  // when the last order of a machine was answered
     std::set<std::string> absent;              // not in a list that was made after the last attempt
     std::map<std::string, Failing> failing;    // cannot be ended
@@ -121,6 +124,7 @@ class Pools {
               const Result<std::vector<MachineSighting>>& found,
               WallTime began,
               SteadyTime steady);
+  void stop_watching(PoolId id);
   void note_unlisted(PoolId id, Running& running);
   void add_ended(PoolId id,
                  const Running& running,
@@ -131,6 +135,7 @@ class Pools {
                                         const Running& running,
                                         const std::vector<MachineSighting>& listed) const;
   void attach_caches(PoolId id, Running& running, const std::vector<MachineSighting>& listed);
+  void extend(PoolId id, Running& running, const std::vector<MachineSighting>& listed);
   void release(PoolId id, Running& running, const std::vector<MachineSighting>& listed);
   void end_machines(PoolId id, const std::shared_ptr<Releases>& releases);
   std::vector<MachineSighting> strays(Running& running, std::vector<MachineSighting> found) const;

@@ -132,6 +132,8 @@ case "$id" in
   ''|*[!A-Za-z0-9._-]*) ;;
   *) set -- "$@" --label "instance-id=$id" ;;
 esac
+# What the cloud gave this machine is not for its jobs: none runs that could read it.
+export BILLOW_METADATA="${{BILLOW_METADATA:-closed}}"
 exec billow join {heads} --token-file "$R/etc/billow/token" --node-name "$name" \
   --data "$R/var/lib/billow"{options} "$@"
 END
@@ -266,7 +268,8 @@ std::string boot_script(const Order& order,
 
 std::string cloud_init(const Order& order, const billow::Pool& settings) {
   const std::string join = fmt::format(
-      "billow join {} --token-file /etc/billow/token --node-name {} --data /var/lib/billow{}",
+      "BILLOW_METADATA=closed billow join {} --token-file /etc/billow/token --node-name {} --data "
+      "/var/lib/billow{}",
       shell_quote(order.head_url), shell_quote(order.machine.name), join_options(order, settings));
   return fmt::format(R"(#cloud-config
 write_files:

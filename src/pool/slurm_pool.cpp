@@ -280,6 +280,24 @@ Status SlurmPool::release(const MachineSighting& machine) {
   return {};
 }
 
+// The whole length, not what is added: a head that has been replaced may ask again.
+std::vector<std::string> SlurmPool::extend_arguments(const MachineSighting& machine) const {
+  const Duration more = parse_duration(settings_.options.at("extend")).value_or(Duration{});
+  const std::int64_t whole = (settings_.time + more).ns / minutes(1).ns;
+  return {"scontrol", "update", "JobId=" + machine.external, fmt::format("TimeLimit={}", whole)};
+}
+
+// Slurm lets operators do it, and nobody beyond the partition's MaxTime.
+Status SlurmPool::extend(const MachineSighting& machine) {
+  auto done = process::run_command(
+      {.argv = extend_arguments(machine), .env = {}, .input = {}, .timeout = slurm_timeout});
+  if (!done)
+    return pass(done.error());
+  if (done->code != 0)
+    return pass(failed("scontrol", *done).error());
+  return {};
+}
+
 namespace {
 
 Status check_slurm_pool(const billow::Pool& settings) {
@@ -288,6 +306,16 @@ Status check_slurm_pool(const billow::Pool& settings) {
   BILLOW_TRY_VOID(check_name("partition", settings.partition));
   if (settings.time.ns != 0 && settings.time < minutes(1))
     return fail(Code::invalid, "--time must be at least 1 min: Slurm counts in minutes");
+  if (const auto extend = settings.options.find("extend"); extend != settings.options.end()) {
+    const auto more = parse_duration(extend->second);
+    if (!more || *more < minutes(1))
+      return fail(Code::invalid,
+                  fmt::format("extend={} is not a time of at least 1 min", extend->second),
+                  "use a form like --option extend=12h");
+    if (settings.time.ns == 0)
+      return fail(Code::invalid, "extend needs the length of an allocation",
+                  "add it, e.g. --time 12h");
+  }
   for (const std::string& word : settings.sbatch_args)
     if (!word.starts_with("--"))
       return fail(Code::invalid, fmt::format("\"{}\" is not a long option of sbatch", word),
@@ -306,7 +334,9 @@ std::unique_ptr<Pool> make_slurm_pool(const billow::Pool& settings, const Option
 const Kind slurm_kind = {
     .name = "slurm",
     .capabilities = {.sizes_to_demand = true, .several_nodes_at_once = true, .list_is_final = true},
-    .options = {},
+    .options = {{"extend",
+                 "time by which an allocation is extended once if jobs still run near its end "
+                 "(default: none); the head's user needs Slurm's operator rights"}},
     .token_life = hours(24 * 7),  // an allocation may wait long in the queue
     .check = check_slurm_pool,
     .make = make_slurm_pool,

@@ -9,6 +9,7 @@
 #pragma once
 
 #include "base/sync.h"
+#include "pool/extends.h"
 #include "pool/pool.h"
 
 namespace billow::pool {
@@ -19,13 +20,15 @@ struct NodeSize {
 // Of `sinfo --format=%c|%m`.
 NodeSize largest_node(const std::string& sinfo);
 
-class SlurmPool final : public Pool {
+class SlurmPool final : public Pool, public Extends {
  public:
   SlurmPool(billow::Pool settings, Options options)
       : settings_(std::move(settings)), options_(std::move(options)) {}
   Ordered want(const Order& order) override;
   Result<std::vector<MachineSighting>> nodes() override;
   Status release(const MachineSighting& machine) override;
+  bool extends() const override { return settings_.options.contains("extend"); }
+  Status extend(const MachineSighting& machine) override;
 
   // Public for tests.
   std::string script(const Order& order) const;
@@ -34,6 +37,7 @@ class SlurmPool final : public Pool {
   // Of srun, which reads the node script from its standard input.
   std::vector<std::string> quick_arguments(const Order& order) const;
   std::vector<MachineSighting> read_list(const std::string& text) const;
+  std::vector<std::string> extend_arguments(const MachineSighting& machine) const;
 
  private:
   Order cut_to_node(Order order);

@@ -197,8 +197,7 @@ void Audit::placed(const JobPlaced& e, WallTime billed, WallTime at) {
     if (task.attempt != job.attempts)
       broken(
           fmt::format("job {}: attempt {} is called {}", e.job.value, job.attempts, task.attempt));
-    if (!tasks_.try_emplace(task.id, TaskStory{task, {}, {}, nullptr}).second)
-      broken(fmt::format("task number {} was given out twice", task.id.value));
+    add_task(task);
     if (task.lease_from != billed)
       broken(fmt::format("the lease of task {} does not begin when it was placed", task.id.value));
     job.tasks.push_back(task.id);
@@ -255,6 +254,7 @@ void Audit::task_ended(const TaskEnded& e, WallTime at) {
   if (story.end)
     broken(fmt::format("task {} ended twice", e.task.value));
   story.end = e;
+  open_tasks_.erase(e.task);
   world_.trace("journal: task {} ended: {} ({} {})", e.task.value, enum_name(e.exit.kind),
                e.exit.code, e.exit.signal);
   const Process* p = story.process.get();
@@ -376,6 +376,7 @@ void Audit::job_ended(const JobEnded& e) {
   if (!ends_.try_emplace(e.job, e.state).second)
     broken(fmt::format("job {} ended twice", e.job.value));
   --open_;
+  promised_.erase(e.job);
   world_.trace("journal: job {} ended {}: {}", e.job.value, enum_name(e.state), e.reason);
   const bool ran = job.running || job.suspended;
   const TaskEnded* end = ran ? decisive(job) : nullptr;
@@ -419,8 +420,10 @@ void Audit::job_ended(const JobEnded& e) {
   ArrayStory& array = arrays_.at(job.array);
   if (e.state == JobState::succeeded)
     ++array.succeeded;
-  if (--array.left == 0)
-    ends_[job.array] = array.succeeded == array.count ? JobState::succeeded : JobState::failed;
+  if (--array.left > 0)
+    return;
+  ends_[job.array] = array.succeeded == array.count ? JobState::succeeded : JobState::failed;
+  promised_.erase(job.array);
 }
 
 std::optional<JobState> Audit::end_of(JobId job) const {
@@ -501,6 +504,8 @@ void Audit::submit_acknowledged(const std::string& key, JobId job) {
   if (at->second != job)
     broken(fmt::format("the key {} was answered with job {} and with job {}", key, at->second.value,
                        job.value));
+  if (!ends_.contains(job))
+    promised_.insert(job);
 }
 
 void Audit::end_reported(JobId job, JobState state) {
@@ -536,12 +541,16 @@ void Audit::head_restarted(const control::State& state) {
     if (kept == story.values.back().empty())
       broken(fmt::format("a restart changed secret {}", name));
   }
-  for (const auto& [key, job] : acknowledged_)
-    if (!ends_.contains(job) && !state.jobs.contains(job) && !state.arrays.contains(job))
+  for (const JobId job : promised_)
+    if (!state.jobs.contains(job) && !state.arrays.contains(job))
       broken(fmt::format("acknowledged job {} was lost by a restart", job.value));
-  for (const auto& [id, end] : ends_)
-    if (state.jobs.contains(id) || state.arrays.contains(id))
-      broken(fmt::format("job {} has ended and lives again", id.value));
+  const auto check_open = [&](const auto& jobs) {
+    for (const auto& [id, job] : jobs)
+      if (ends_.contains(id))
+        broken(fmt::format("job {} has ended and lives again", id.value));
+  };
+  check_open(state.jobs);
+  check_open(state.arrays);
 }
 
 void Audit::finish(const control::State& state) {

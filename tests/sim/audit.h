@@ -106,6 +106,7 @@ class Audit {
   const TaskEnded* decisive(const JobStory& job) const;
   bool served_to_the_end(const JobStory& job) const;
   void leave_running(JobStory& job);
+  void add_task(const Task& task);
 
   World& world_;
   std::size_t read_ = 0;
@@ -113,6 +114,7 @@ class Audit {
   std::map<JobId, JobStory> jobs_;
   std::map<JobId, ArrayStory> arrays_;
   std::map<TaskId, TaskStory> tasks_;
+  std::set<TaskId> open_tasks_;  // those that have not ended
   std::set<TaskId> given_up_;    // tasks whose processes may still live
   NanoUsd machine_bills_;        // of machines that have ended
   std::set<TaskId> restarting_;  // members of groups that somebody asked to restart
@@ -125,6 +127,7 @@ class Audit {
   std::int64_t limit_milli_ = -1;   // of the only project
   std::map<JobId, JobState> ends_;  // jobs and arrays
   std::map<std::string, JobId> acknowledged_;  // by key
+  std::set<JobId> promised_;                   // of those, the ones that have not ended
   std::map<std::string, SecretStory> secrets_;
   std::size_t open_ = 0;  // jobs submitted and not ended
 };

@@ -6,6 +6,12 @@
 
 namespace billow::sim {
 
+void Audit::add_task(const Task& task) {
+  if (!tasks_.try_emplace(task.id, TaskStory{task, {}, {}, nullptr}).second)
+    broken(fmt::format("task number {} was given out twice", task.id.value));
+  open_tasks_.insert(task.id);
+}
+
 // A member of a gang is replaced if it was lost, or failed while the job has retries left, and the
 // job allows it; nobody else is touched.
 void Audit::replaced(const MemberReplaced& e, WallTime billed) {
@@ -35,8 +41,7 @@ void Audit::replaced(const MemberReplaced& e, WallTime billed) {
         fmt::format("job {} replaces more members that failed than it has retries", e.job.value));
   if (e.task.attempt != job.attempts || e.task.lease_from != billed)
     broken(fmt::format("the new member of job {} is of another attempt or time", e.job.value));
-  if (!tasks_.try_emplace(e.task.id, TaskStory{e.task, {}, {}, nullptr}).second)
-    broken(fmt::format("task number {} was given out twice", e.task.id.value));
+  add_task(e.task);
   member = e.task.id;
   check_inside(job, e.task);
   check_heard(e.task);

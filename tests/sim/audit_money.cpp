@@ -62,8 +62,9 @@ void Audit::check_shared(const JobStory& job, const Task& task, WallTime at) con
   if (limit_milli_ < 0)
     return;
   std::int64_t milli = 0;
-  for (const auto& [id, story] : tasks_) {
-    if (story.end || !jobs_.at(story.task.job).running)
+  for (const TaskId id : open_tasks_) {
+    const TaskStory& story = tasks_.at(id);
+    if (!jobs_.at(story.task.job).running)
       continue;
     for (const GpuGrant& g : story.task.gpus)
       milli += g.share.milli;

@@ -9,7 +9,8 @@ namespace billow::sim {
 using namespace wire::agent_v1;
 
 namespace {
-constexpr int changes_between_checks = 1;  // of runs that are not thorough
+// Of runs that are not thorough. The state is also checked when a head ends and when the faults do.
+constexpr int changes_between_checks = 8;
 }  // namespace
 
 // ---- the wire
@@ -163,6 +164,11 @@ void Conn::head_gone(Duration notice) {
   });
 }
 
+bool Conn::sound() const {
+  return agent_open && head_open && !cut && head && head->alive && !head->dying && !head->deposed &&
+         node;
+}
+
 // ---- the head
 
 SimHead::SimHead(World& w) : world(w), journal(w.disk, w.rng.next()) {}
@@ -284,6 +290,7 @@ void SimHead::crash() {
   if (!alive)
     return;
   world.trace("head {} ends", journal.epoch());
+  check_state();
   alive = false;
   dying = true;
   journal.crash();
@@ -321,9 +328,14 @@ void SimHead::execute(const Command& command, head::Engine::Done done) {
   pump();
 }
 
+bool SimHead::idle() const {
+  return journal.queued_bytes() == 0 && journal.durable_seq() + 1 == journal.next_seq() &&
+         journal.health() == StoreHealth::ok;
+}
+
 // The journal's writer: commits and reports, each an act of its own.
 void SimHead::pump() {
-  if (pumping_)
+  if (pumping_ || (world.is_long() && world.calm && idle()))
     return;
   pumping_ = true;
   world.after(world.some(microseconds(50), milliseconds(world.rng.chance(0.05) ? 300 : 5)),
@@ -401,15 +413,25 @@ void SimHead::every_second() {
   check();
   pump();
   std::erase_if(conns, [](const auto& weak) { return weak.expired(); });
-  if (journal.durable_seq() == engine->state().seq && !deposed) {
-    // A long run replays its whole journal in the end.
-    if (world.rng.chance(world.is_long() ? 0.02 : 0.1))
-      check_replay(!world.is_long());
-    if (world.rng.chance(0.05))
-      (void)journal.save_snapshot(engine->state().seq, control::image(engine->state()));
-    if (world.fault(0.01))
-      world.disk.damage_newest_snapshot();
-  }
+  if (journal.durable_seq() == engine->state().seq && !deposed)
+    look_back();
+}
+
+// A long run does this less often, but also when a part with faults has ended (World::trouble) and
+// before the next one begins, and replays its whole journal in the end.
+void SimHead::look_back() {
+  if (world.is_long() && world.calm)
+    return;
+  if (world.rng.chance(world.is_long() ? 0.003 : 0.1))
+    check_replay(!world.is_long());
+  if (world.rng.chance(0.05))
+    save_snapshot();
+  if (world.fault(0.01))
+    world.disk.damage_newest_snapshot();
+}
+
+void SimHead::save_snapshot() {
+  (void)journal.save_snapshot(engine->state().seq, control::image(engine->state()));
 }
 
 void SimHead::check_state() {
@@ -433,7 +455,15 @@ void SimHead::check() {
                                            engine->state().billed);
   if (sums.active + sums.idle + sums.unallocated != sums.fleet)
     broken("the cost book does not add up");
-  if (sums.unallocated.value < 0 || sums.active.value < 0 || sums.idle.value < 0)
+  // A machine is booked by the head's clock and corrected by its bill. If the clock stepped past
+  // midnight meanwhile, the day before has too much and this one gets the credit.
+  NanoUsd credit;
+  for (const MachineBill& bill : engine->state().machine_bills)
+    credit += std::min(bill.correction, NanoUsd{});
+  // Held and active time are rounded each by itself, so a lease that was held over midnight and is
+  // always active may idle for less than nothing, by one nano-dollar.
+  constexpr NanoUsd rounding{-100};
+  if (sums.unallocated < credit + rounding || sums.active < rounding || sums.idle < rounding)
     broken(fmt::format("the cost book has a negative part: {} active, {} idle, {} unallocated",
                        sums.active.value, sums.idle.value, sums.unallocated.value));
 }

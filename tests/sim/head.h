@@ -30,6 +30,7 @@ struct Conn final : head::AgentLink, std::enable_shared_from_this<Conn> {
   void close_by_agent();
   void cut_wire();
   void head_gone(Duration notice);
+  bool sound() const;  // what one side sends would reach the other, and both know each other
 
  private:
   std::int64_t arrival(std::int64_t& last);
@@ -54,6 +55,7 @@ class SimHead {
   // from its beginning.
   void check_replay(bool whole);
   void check_state();
+  void save_snapshot();
 
   World& world;
   bool alive = true;
@@ -73,6 +75,8 @@ class SimHead {
   void start_pools();
   void check();
   void maybe_crash(const char* where);
+  bool idle() const;  // the journal's writer has nothing to do
+  void look_back();
 
   bool pumping_ = false;
   Seq checked_ = 0;

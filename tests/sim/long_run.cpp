@@ -10,13 +10,13 @@
 
 namespace billow::sim {
 
-// A few jobs an hour.
+// A few jobs every two hours.
 void World::pass_quietly(std::int64_t until_ns) {
   const auto done = [this] {
     return clients->all_done() && all_is_well();
   };
   while (now_ns < until_ns) {
-    sleep_until(std::min(until_ns, now_ns + some(minutes(5), minutes(70)).ns));
+    sleep_until(std::min(until_ns, now_ns + some(minutes(5), hours(4)).ns));
     clients->wish(static_cast<std::size_t>(rng.between(1, 3)));
     clients->settle_down();
     bool ended = run_until(now_ns + minutes(30).ns, done);
@@ -64,6 +64,8 @@ bool World::all_is_well() const {
 
 // Other faults, other people, and new nodes for those that are gone.
 void World::begin_again() {
+  bury_gone();
+  head()->save_snapshot();
   calm = false;
   provider->trouble_again();
   draw_character();
@@ -76,6 +78,17 @@ void World::begin_again() {
         std::make_unique<SimNode>(*this, next_node_++, static_cast<int>(rng.between(1, 4))));
     nodes.back()->boot();
   }
+}
+
+// Nodes that are gone and that the head no longer knows are not looked at again.
+void World::bury_gone() {
+  const control::State& state = head()->engine->state();
+  const auto kept = std::stable_partition(nodes.begin(), nodes.end(), [&](const auto& n) {
+    return !n->gone || state.node_by_name(n->name) || n->live().size() > 0;
+  });
+  buried_.insert(buried_.end(), std::make_move_iterator(kept),
+                 std::make_move_iterator(nodes.end()));
+  nodes.erase(kept, nodes.end());
 }
 
 // Machines of the provider start and end.

@@ -30,10 +30,11 @@ void on_abort(int) {
 
 struct Arguments {
   std::uint64_t seeds = 10'000, first = 1;
-  std::int64_t minutes = 0;   // 0: no limit
-  std::int64_t hours = 0;     // of each run; 0: some minutes
-  std::uint64_t stories = 0;  // of pools, instead of runs
-  std::uint64_t jobs = 0;     // through one head, instead of runs
+  std::int64_t total_hours = 0;  // of all runs; 0: no limit
+  std::int64_t minutes = 0;      // 0: no limit
+  std::int64_t hours = 0;        // of each run; 0: some minutes
+  std::uint64_t stories = 0;     // of pools, instead of runs
+  std::uint64_t jobs = 0;        // through one head, instead of runs
   bool one = false;
   bool from_given = false;
 };
@@ -86,6 +87,70 @@ int soak_jobs(std::uint64_t jobs) {
   return done ? 0 : 1;
 }
 
+double cpu_seconds() {
+  timespec used{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+  return static_cast<double>(used.tv_sec) + static_cast<double>(used.tv_nsec) / 1e9;
+}
+
+// What many runs have done so far.
+struct Sums {
+  std::uint64_t done = 0, failed = 0, first = 0;
+  std::int64_t steps = 0;
+  billow::sim::Counts counts;
+  double virtual_s = 0;
+
+  double hours() const { return virtual_s / 3600; }
+  void add(const billow::sim::Outcome& outcome) {
+    ++done;
+    failed += outcome.failure ? 1 : 0;
+    steps += outcome.steps;
+    counts.add(outcome.counts);
+    virtual_s += outcome.virtual_s;
+  }
+  void print() const {
+    const auto of = [](std::uint64_t n) {
+      return static_cast<unsigned long long>(n);
+    };
+    std::printf(
+        "%llu seeds from %llu, %llu failed: %.0f virtual hours, %llu faults, %llu heads started, "
+        "%llu jobs, %llu machines joined, %lld events; %.0f CPU s\n",
+        of(done), of(first), of(failed), hours(), of(counts.faults), of(counts.heads),
+        of(counts.jobs), of(counts.machines), static_cast<long long>(steps), cpu_seconds());
+    std::fflush(stdout);
+  }
+};
+
+int run_seeds(const Arguments& arguments) {
+  using Steady = std::chrono::steady_clock;
+  constexpr auto between_reports = std::chrono::seconds(30);
+  const auto began = Steady::now();
+  auto told = began;
+  Sums sums{.first = arguments.first};
+  const auto over = [&] {
+    return sums.done >= arguments.seeds || sums.failed >= 20 ||
+           (arguments.total_hours > 0 &&
+            sums.hours() >= static_cast<double>(arguments.total_hours)) ||
+           (arguments.minutes > 0 &&
+            Steady::now() - began >= std::chrono::minutes(arguments.minutes));
+  };
+  while (!over()) {
+    const std::uint64_t seed = arguments.first + sums.done;
+    current_seed = seed;
+    const auto outcome = billow::sim::simulate(seed, billow::sim::Mutation::none, arguments.one,
+                                               billow::hours(arguments.hours));
+    sums.add(outcome);
+    std::printf("%s%s", outcome.story.c_str(), outcome.failure.value_or("").c_str());
+    if (Steady::now() - told > between_reports) {
+      told = Steady::now();
+      sums.print();
+    }
+  }
+  std::printf("end: ");
+  sums.print();
+  return sums.failed ? 1 : 0;
+}
+
 billow::Result<Arguments> parse(int argc, char** argv) {
   Arguments out;
   for (int i = 1; i < argc; i += 2) {
@@ -99,7 +164,10 @@ billow::Result<Arguments> parse(int argc, char** argv) {
       out.minutes = *value;
     else if (name == "--hours")
       out.hours = *value;
-    else if (name == "--from") {
+    else if (name == "--total-hours") {
+      out.total_hours = *value;
+      out.seeds = UINT64_MAX;
+    } else if (name == "--from") {
       out.first = static_cast<std::uint64_t>(*value);
       out.from_given = true;
     } else if (name == "--stories")
@@ -128,7 +196,7 @@ int main(int argc, char** argv) {
     std::fprintf(
         stderr,
         "%s\nusage: billow-sim [--seeds N | --stories N | --jobs N] [--minutes M] [--from FIRST] "
-        "[--hours H] | --seed S [--hours H] | --story S\n",
+        "[--hours H [--total-hours T]] | --seed S [--hours H] | --story S\n",
         arguments.error().message.c_str());
     return 2;
   }
@@ -150,51 +218,5 @@ int main(int argc, char** argv) {
     std::printf("fresh seeds from %llu\n", static_cast<unsigned long long>(arguments->first));
     std::fflush(stdout);
   }
-  using Steady = std::chrono::steady_clock;
-  const auto began = Steady::now();
-  auto told = began;
-  std::uint64_t done = 0, failed = 0;
-  std::int64_t steps = 0;
-  billow::sim::Counts counts;
-  double virtual_s = 0;
-  const auto elapsed_s = [&] {
-    return std::chrono::duration<double>(Steady::now() - began).count();
-  };
-  for (std::uint64_t seed = arguments->first;
-       done < arguments->seeds &&
-       (arguments->minutes == 0 || elapsed_s() < 60.0 * static_cast<double>(arguments->minutes));
-       ++seed) {
-    current_seed = seed;
-    const auto outcome = billow::sim::simulate(seed, billow::sim::Mutation::none, arguments->one,
-                                               billow::hours(arguments->hours));
-    ++done;
-    std::printf("%s", outcome.story.c_str());
-    steps += outcome.steps;
-    counts.add(outcome.counts);
-    virtual_s += outcome.virtual_s;
-    if (outcome.failure) {
-      std::printf("%s", outcome.failure->c_str());
-      if (++failed >= 20)
-        break;
-    }
-    if (Steady::now() - told > std::chrono::seconds(5)) {
-      told = Steady::now();
-      ::dprintf(own_stderr, "%llu seeds, %.0f/s, %lld events, %.1f virtual days, %llu failed\n",
-                static_cast<unsigned long long>(done), static_cast<double>(done) / elapsed_s(),
-                static_cast<long long>(steps), virtual_s / 86400,
-                static_cast<unsigned long long>(failed));
-    }
-  }
-  std::printf(
-      "%llu seeds from %llu: %llu failed; %lld events, %.1f virtual days in %.1f s (%.0f "
-      "seeds/s)\n",
-      static_cast<unsigned long long>(done), static_cast<unsigned long long>(arguments->first),
-      static_cast<unsigned long long>(failed), static_cast<long long>(steps), virtual_s / 86400,
-      elapsed_s(), static_cast<double>(done) / elapsed_s());
-  std::printf(
-      "%.0f virtual hours: %llu faults, %llu heads started, %llu jobs, %llu machines joined\n",
-      virtual_s / 3600, static_cast<unsigned long long>(counts.faults),
-      static_cast<unsigned long long>(counts.heads), static_cast<unsigned long long>(counts.jobs),
-      static_cast<unsigned long long>(counts.machines));
-  return failed ? 1 : 0;
+  return run_seeds(*arguments);
 }

@@ -61,7 +61,7 @@ class SimNode {
   int gpu_count;
   bool up = false, gone = false;  // gone: never comes back
   bool slow = false;
-  std::map<TaskId, Process*> live() const;
+  const std::map<TaskId, std::shared_ptr<Process>>& live() const { return live_; }
   bool agent_runs() const { return core_ != nullptr; }
   const agent::Core* core() const { return core_.get(); }
 
@@ -93,13 +93,16 @@ class SimNode {
                    std::int32_t code,
                    std::int32_t signal,
                    std::uint32_t stop_reason);
+  void vanish(Process& process);  // with its machine or its supervisor
+  void beat();
   void tell(TaskId task, agent::TaskEvent event);
   std::vector<agent::RecoveredTask> recover();
   void send(const wire::agent_v1::FromAgent& message);
   void check();
 
   std::map<TaskId, Dir> dirs_;
-  agent::Memory memory_;  // the file
+  std::map<TaskId, std::shared_ptr<Process>> live_;  // of those, the processes that live
+  agent::Memory memory_;                             // the file
   std::unique_ptr<agent::Core> core_;
   std::uint64_t life_ = 0;  // of the agent; what was meant for an earlier one is dropped
   std::uint64_t boot_ = 0;
@@ -107,6 +110,7 @@ class SimNode {
   std::string join_token_, key_;  // of a rented machine
   TokenId credential_;
   int attempts_ = 0;
+  int beats_ = 0;
 };
 
 }  // namespace billow::sim

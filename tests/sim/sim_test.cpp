@@ -81,6 +81,20 @@ TEST_F(Quiet, TheSameSeedTellsTheSameStory) {
   }
 }
 
+// Long runs check less often; they still repeat themselves exactly.
+TEST_F(Quiet, TheSameSeedMakesTheSameDay) {
+  for (std::uint64_t seed = first_seed_with_secrets; seed < first_seed_with_secrets + 2; ++seed) {
+    current_seed = seed;
+    const Outcome a = simulate(seed, Mutation::none, false, hours(24)),
+                  b = simulate(seed, Mutation::none, false, hours(24));
+    ASSERT_FALSE(a.failure) << *a.failure;
+    EXPECT_EQ(a.steps, b.steps);
+    EXPECT_EQ(a.virtual_s, b.virtual_s);
+    EXPECT_EQ(a.counts.faults, b.counts.faults);
+    EXPECT_EQ(a.counts.jobs, b.counts.jobs);
+  }
+}
+
 struct Planted : Quiet, ::testing::WithParamInterface<std::pair<Mutation, const char*>> {};
 
 TEST_P(Planted, BugIsFound) {
@@ -95,6 +109,19 @@ TEST_P(Planted, BugIsFound) {
     }
   }
   FAIL() << "300 seeds did not find the planted bug: " << GetParam().second;
+}
+
+TEST_P(Planted, BugIsFoundInALongRun) {
+  constexpr std::uint64_t days = 30;
+  for (std::uint64_t seed = first_seed_with_secrets; seed < first_seed_with_secrets + days;
+       ++seed) {
+    current_seed = seed;
+    if (simulate(seed, GetParam().first, false, hours(24)).failure) {
+      RecordProperty("days_until_found", static_cast<int>(seed - first_seed_with_secrets + 1));
+      return;
+    }
+  }
+  FAIL() << days << " days did not find the planted bug: " << GetParam().second;
 }
 INSTANTIATE_TEST_SUITE_P(
     Bug,

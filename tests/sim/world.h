@@ -158,6 +158,7 @@ class World {
   void sleep_until(std::int64_t until_ns);
   void begin_again();
   void run_rented();
+  void bury_gone();
   bool all_is_well() const;
   void hear_all();
   bool run_until(std::int64_t until_ns, const std::function<bool()>& done);
@@ -167,6 +168,7 @@ class World {
   bool asleep_ = false;      // nothing happens: time passes in large steps
   std::uint64_t ticks_ = 0;  // of which the newest counts
   std::size_t own_nodes_ = 0, next_node_ = 0;
+  std::vector<std::unique_ptr<SimNode>> buried_;  // what was meant for them may still come
   std::priority_queue<Due> due_;
   std::uint64_t order_ = 0;
   std::int64_t steps_ = 0;

@@ -293,7 +293,7 @@ Decision Decider::operator()(const SetQuota& c) {
       (c.quota.limit < limits::task_log_bytes_min || c.quota.limit > limits::task_log_bytes_max))
     return fail(Code::invalid, "task-log-bytes must be between 1M and 64G",
                 "a log without a limit could fill the disk of its node");
-  // Whoever started the head must always be able to repair it.
+  // The user who started the head must always be able to repair it.
   const auto user = state.users.find(UserId(c.quota.key.of));
   if (of_requests && user != state.users.end() && user->second.starts_heads)
     return fail(Code::forbidden, fmt::format("{} started the head, whose requests are not limited",

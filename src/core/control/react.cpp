@@ -214,10 +214,10 @@ void set_rank_variables(const State& state, const Job& job, const Task& task, St
   };
   std::vector<std::string> names;
   std::vector<std::string> addresses;
-  for (TaskId id : job.tasks) {
-    const NodeOffer& offer = state.nodes.at(state.tasks.at(id).node).offer;
-    names.push_back(offer.name);
-    addresses.push_back(offer.address.empty() ? offer.name : offer.address);
+  for (std::uint32_t rank = 0; rank < job.tasks.size(); ++rank) {
+    MemberHost host = host_of(state, job, rank);
+    names.push_back(std::move(host.name));
+    addresses.push_back(std::move(host.address));
   }
   // RANK and LOCAL_RANK of the node's first process; `billow ranks` sets those of the others.
   set("RANK", task.rank * spec.procs);

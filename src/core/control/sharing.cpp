@@ -320,6 +320,9 @@ std::vector<EventBody> reservations_over(const State& state,
 // if there is one.
 void Decider::tick_reservations(Events& events) const {
   end_reservations(events, context.now);
+  // Several may have lost the same node: each finds its place beside those moved before it.
+  std::vector<Reservation> moved;
+  std::optional<sched::SchedIndex> beside;  // made only for the second one
   for (const auto& [id, r] : state.reservations) {
     if (r.until <= context.now)
       continue;
@@ -341,10 +344,17 @@ void Decider::tick_reservations(Events& events) const {
         request.constraints.avoid_nodes.push_back(p.node);
     } else
       request.instead_of = id;
-    const auto found = sched::place_reservation(state.index, request, context.now);
+    if (!moved.empty() && !beside)
+      beside = sched::SchedIndex::rebuild(state.index.contents());
+    for (const Reservation& other : std::exchange(moved, {}))
+      beside->upsert_reservation(reserved_of(other));
+    const auto found =
+        sched::place_reservation(beside ? *beside : state.index, request, context.now);
     if (!found)
       continue;
     std::ranges::move(places_of(*found), std::back_inserter(places));
+    moved.push_back(r);
+    moved.back().places = places;
     events.push_back(ReservationMoved{id, std::move(places)});
   }
 }

@@ -445,7 +445,7 @@ BILLOW_ENUM_NAMES(CallState,
 
 // A call accepted with 202: it is executed at least once, and its answer is kept for a time.
 struct AsyncCall {
-  std::string id;  // unguessable: whoever has it can fetch the answer
+  std::string id;  // unguessable: anyone who has it can fetch the answer
   std::string endpoint;
   std::string method;
   std::string target;  // below the endpoint

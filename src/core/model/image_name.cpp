@@ -113,10 +113,13 @@ Result<ImageName> parse_image_name(std::string_view text) {
   for (const std::string& part : split(rest, '/'))
     if (!good_component(part))
       return refuse(part.empty() ? "a part of its path is empty"
-                                 : fmt::format("\"{}\" is not a part of a path: lower case "
-                                               "letters, digits and . _ - between them",
+                                 : fmt::format("\"{}\" cannot be part of a path: use lower "
+                                               "case letters and digits, with . _ - between",
                                                shown_name(part)));
   name.repository = rest;
+  // Also in full: a name that is accepted must be one wherever it is written so.
+  if (name.qualified().size() > name_bytes_max)
+    return refuse("it is too long");
   return name;
 }
 

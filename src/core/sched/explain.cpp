@@ -487,7 +487,7 @@ Status fits_empty_nodes(const SchedIndex& wrapped, const JobRequest& job) {
     return {};
   return infeasible(
       fmt::format("the {} members of the group do not fit on the nodes together, even if these "
-                  "were empty; they need {} GPUs in sum",
+                  "were empty; they need {} GPUs in total",
                   job.tasks, gpus_text(gpu_milli_of(job))),
       job.constraints.close_required ? "prefer closeness instead of requiring it"
                                      : "ask for fewer members, or for less for each");

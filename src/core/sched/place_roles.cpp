@@ -93,7 +93,7 @@ std::int64_t milli_of(const PlacementClass& group) {
   return milli;
 }
 
-// The domains of a level with enough free GPUs in sum, the one with the least first.
+// The domains of a level with enough free GPUs in total, the one with the least first.
 std::vector<std::int32_t> domains_at(const Impl& index,
                                      const PlacementClass& group,
                                      Closeness level) {

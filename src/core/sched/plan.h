@@ -98,7 +98,7 @@ enum class ReasonKind {
   residency,       // the project's allowed regions and pools have no free capacity
   infeasible,      // no hardware here could ever run it
   no_capacity,     // everything that could run it is in use
-  fragmentation,   // enough is free in sum, but not together
+  fragmentation,   // enough is free in total, but not together
   topology,        // enough is free, but not close together
   reserved,        // the capacity is promised to a reservation
   waiting_behind,  // others come first

@@ -400,7 +400,7 @@ std::string not_together(const JobRequest& job, const PlacementClass& c, const S
                        supply.fitting_cards == 1 ? "is" : "are", on_each);
   if (!r.share.whole() || r.share.mem_mib > 0)
     return fmt::format(
-        "No single GPU has {}: {} of {} GPUs are free in sum, but in parts that are too small.",
+        "No single GPU has {}: {} of {} GPUs are free in total, but in parts that are too small.",
         slice_text(r), gpus_text(supply.free_milli), supply.cards);
   if (supply.fitting_cards >= r.gpus && supply.fitting_on_node < r.gpus)
     return fmt::format(

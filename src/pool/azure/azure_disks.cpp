@@ -110,7 +110,7 @@ Status AzurePool::list_disks(std::vector<MachineSighting>& out) {
     if (target.empty())
       return {};
   }
-  return fail(Code::unavailable, "the list of cache disks has no end");
+  return fail(Code::unavailable, "the list of cache disks has too many pages");
 }
 
 Status AzurePool::drop_disk(const std::string& name) {

@@ -261,7 +261,7 @@ Result<std::vector<AzureMachine>> AzurePool::list(std::string target) {
     target = std::move(read.next);
   }
   return fail(Code::unavailable,
-              fmt::format("{}: the list of machines has no end", azure_api_name));
+              fmt::format("{}: the list of machines has too many pages", azure_api_name));
 }
 
 // Machines, and scale sets as machines whose name here has a mark.
@@ -431,7 +431,8 @@ Status AzurePool::add_offers(const std::string& region, std::vector<MachineOffer
       return {};
     target = std::move(read.next);
   }
-  return fail(Code::unavailable, fmt::format("{}: the list of sizes has no end", azure_api_name));
+  return fail(Code::unavailable,
+              fmt::format("{}: the list of sizes has too many pages", azure_api_name));
 }
 
 Result<Account> AzurePool::account() {

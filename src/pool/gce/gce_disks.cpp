@@ -143,7 +143,7 @@ Status GcePool::list_disks(std::vector<MachineSighting>& out) {
       return {};
     page = read.next;
   }
-  return fail(Code::unavailable, "the list of cache disks has no end");
+  return fail(Code::unavailable, "the list of cache disks has too many pages");
 }
 
 Status GcePool::drop_disk(const std::string& project,

@@ -97,7 +97,7 @@ Result<std::vector<GcePolicy>> GcePool::policies() {
       break;
   }
   if (!page.empty())
-    return fail(Code::unavailable, "the list of placement policies has no end");
+    return fail(Code::unavailable, "the list of placement policies has too many pages");
   if (out.empty() && before == gang_orders_)
     has_policies_ = false;
   return out;

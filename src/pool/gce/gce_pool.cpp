@@ -257,7 +257,8 @@ Result<std::vector<GceInstance>> GcePool::list() {
       return out;
     page = std::move(read.next);
   }
-  return fail(Code::unavailable, fmt::format("{}: the list of instances has no end", gce_api_name));
+  return fail(Code::unavailable,
+              fmt::format("{}: the list of instances has too many pages", gce_api_name));
 }
 
 Result<GceOperation> GcePool::operation(const std::string& zone, const std::string& name) {
@@ -398,7 +399,8 @@ Result<std::vector<MachineOffer>> GcePool::offers() {
       break;
   }
   if (!page.empty())
-    return fail(Code::unavailable, fmt::format("{}: the list of types has no end", gce_api_name));
+    return fail(Code::unavailable,
+                fmt::format("{}: the list of types has too many pages", gce_api_name));
   add_attached(out);
   std::erase_if(out, [&](const MachineOffer& offer) {
     return !settings_->gpu_types.empty() &&

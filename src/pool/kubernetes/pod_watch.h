@@ -39,7 +39,7 @@ class PodWatch {
   void expect(const std::string& uid);
   // All of them. An error if the server does not answer, or did not yet.
   Result<std::vector<PodSeen>> pods();
-  // How the pods of a machine ended that are no longer listed; it is told once.
+  // How pods of a machine ended that are no longer listed; returned once.
   std::string last_words(const std::string& machine);
 
  private:

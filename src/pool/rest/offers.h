@@ -1,4 +1,4 @@
-// Turns a provider's lists of machine kinds, prices and free places into offers.
+// Turns a provider's lists of machine kinds, prices and free capacity into offers.
 #pragma once
 
 #include <map>

@@ -77,7 +77,7 @@ Result<Template> Template::parse(std::string_view text) {
     }
     const auto end = text.find('}', i);
     if (end == std::string_view::npos)
-      return fail(Code::invalid, "a { without its }", "write braces of your own twice: {{");
+      return fail(Code::invalid, "{ has no matching }", "write {{ for a literal brace");
     if (!literal.empty())
       out.pieces_.push_back({.literal = std::move(literal)});
     literal.clear();

@@ -1,4 +1,7 @@
 // Elastic gangs: lost members are replaced.
+#include <fmt/format.h>
+
+#include "core/control/decide/decide.h"
 #include "sharing_world.h"
 
 namespace billow::control::sharing_tests {
@@ -49,6 +52,33 @@ TEST(Elastic, AMemberThatEndsByItselfIsNotReplaced) {
   w.must(AgentReport{w.core.state().find_task(tasks[1])->node,
                      {.task = tasks[1], .state = TaskState::ended, .ended_at = w.now, .exit = {}}});
   EXPECT_EQ(w.core.state().find_job(id)->tasks, tasks);
+  w.check_replay();
+}
+
+// A gang continues when a member has ended, and its node may be removed. The others can still be
+// stopped, and started again on a node whose agent has forgotten them.
+TEST(Elastic, TheNodeOfAnEndedMemberMayBeRemoved) {
+  World w;
+  for (const char* name : {"a", "b"})
+    w.must(AgentHello{offer(name, 8), {}});
+  auto gang = w.job(8);
+  gang.spec.nodes = 2;
+  const JobId id = w.submit(gang);
+  const std::vector<TaskId> tasks = w.core.state().find_job(id)->tasks;
+  const NodeId first = w.core.state().find_task(tasks[0])->node,
+               second = w.core.state().find_task(tasks[1])->node;
+  w.must(AgentReport{first,
+                     {.task = tasks[0], .state = TaskState::ended, .ended_at = w.now, .exit = {}}});
+  w.must(NodeSilent{first});
+  w.must(RemoveNode{first});
+  ASSERT_FALSE(w.core.state().nodes.contains(first));
+  const auto again = hello_effects(w.core.state(), second, {});
+  ASSERT_EQ(again.size(), 1u);
+  const auto* start = get_if<Start>(&again[0].message);
+  ASSERT_TRUE(start);
+  EXPECT_EQ(start->env.at("BILLOW_NODES"), fmt::format("node-{}.invalid,b", first.value));
+  w.must(StopJob{id, "", false});
+  EXPECT_EQ(w.core.state().find_job(id)->stopping, StopCause::request);
   w.check_replay();
 }
 

@@ -16,7 +16,10 @@ RoleSpec role(std::string name, std::uint32_t count, int gpus, std::string type 
   return r;
 }
 
-MachineOffer offer(std::string instance, std::string type, std::string zone, std::int64_t nano) {
+MachineOffer offer_with(std::string instance,
+                        std::string type,
+                        std::string zone,
+                        std::int64_t nano) {
   MachineOffer o;
   o.instance = std::move(instance);
   o.region = zone.substr(0, zone.size() - 1);
@@ -87,7 +90,7 @@ TEST(GroupRenting, NothingIsOrderedIfAPartWouldBeLeftOut) {
 
 TEST(GroupRenting, AKindOfGpuThatNobodyOffersOrdersNothing) {
   Groups w;
-  w.add("aws", {offer("p5.48xlarge", "H100", "us-1a", 700)});
+  w.add("aws", {offer_with("p5.48xlarge", "H100", "us-1a", 700)});
   w.group({role("trainer", 1, 8, "H100"), role("reward", 1, 1, "L4")});
   w.must(PlanPools{});
   EXPECT_TRUE(w.machines().empty());
@@ -95,8 +98,10 @@ TEST(GroupRenting, AKindOfGpuThatNobodyOffersOrdersNothing) {
 
 TEST(GroupRenting, AllRolesAreAtOnePlaceEvenIfAPartIsCheaperElsewhere) {
   Groups w;
-  w.add("aws", {offer("p5.48xlarge", "H100", "us-1a", 700), offer("g6.48xlarge", "L4", "us-1a", 90),
-                offer("g6.48xlarge", "L4", "eu-1a", 50), offer("p5.48xlarge", "H100", "eu-2a", 1)});
+  w.add("aws",
+        {offer_with("p5.48xlarge", "H100", "us-1a", 700),
+         offer_with("g6.48xlarge", "L4", "us-1a", 90), offer_with("g6.48xlarge", "L4", "eu-1a", 50),
+         offer_with("p5.48xlarge", "H100", "eu-2a", 1)});
   w.group({role("trainer", 1, 8, "H100"), role("reward", 1, 8, "L4")});
   w.must(PlanPools{});
   ASSERT_EQ(w.wanted().size(), 2u);
@@ -106,9 +111,10 @@ TEST(GroupRenting, AllRolesAreAtOnePlaceEvenIfAPartIsCheaperElsewhere) {
 
 TEST(GroupRenting, APlaceThatSellsOutIsLeftAsAWhole) {
   Groups w;
-  w.add("aws",
-        {offer("p5.48xlarge", "H100", "us-1a", 700), offer("g6.48xlarge", "L4", "us-1a", 90),
-         offer("p5.48xlarge", "H100", "eu-1a", 800), offer("g6.48xlarge", "L4", "eu-1a", 99)});
+  w.add("aws", {offer_with("p5.48xlarge", "H100", "us-1a", 700),
+                offer_with("g6.48xlarge", "L4", "us-1a", 90),
+                offer_with("p5.48xlarge", "H100", "eu-1a", 800),
+                offer_with("g6.48xlarge", "L4", "eu-1a", 99)});
   const JobId id = w.group({role("trainer", 1, 8, "H100"), role("reward", 1, 8, "L4")});
   w.must(PlanPools{});
   ASSERT_EQ(w.wanted().size(), 2u);
@@ -144,6 +150,24 @@ TEST(GroupRenting, AMachineThatWaitsInVainIsGivenBack) {
     given_back = at == w.state().machines.end() || at->second.state == MachineState::releasing;
   }
   EXPECT_TRUE(given_back) << "the other one never came";
+}
+
+TEST(GroupRenting, OneListMayShowTheEndOfSeveralMachinesOfAGang) {
+  PoolWorld w;
+  w.must(AddPool{w.pool("aws", "cloud")});
+  w.submit(8, 3);
+  w.must(PlanPools{});
+  const std::vector<Machine> ordered = w.machines();
+  ASSERT_EQ(ordered.size(), 3u);
+  std::vector<MachineSighting> listed;
+  for (const Machine& m : ordered)
+    listed.push_back({.name = m.name, .external = "i-" + m.name, .note = "running"});
+  listed[0].ended = listed[2].ended = true;
+  w.must(PoolSeen{ordered[0].pool, listed, w.now});
+  ASSERT_EQ(w.machines().size(), 1u);
+  EXPECT_EQ(w.machines()[0].name, ordered[1].name);
+  EXPECT_EQ(w.machines()[0].state, MachineState::releasing) << "alone it is of no use";
+  w.check_replay();
 }
 
 }  // namespace

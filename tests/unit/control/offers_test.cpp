@@ -12,7 +12,10 @@
 namespace billow::control::offer_tests {
 namespace {
 
-MachineOffer offer(std::string instance, std::string zone, std::int64_t nano, bool spot = false) {
+MachineOffer offer_of(std::string instance,
+                      std::string zone,
+                      std::int64_t nano,
+                      bool spot = false) {
   MachineOffer o;
   o.instance = std::move(instance);
   o.region = zone.substr(0, zone.size() - 1);
@@ -28,8 +31,8 @@ MachineOffer offer(std::string instance, std::string zone, std::int64_t nano, bo
 
 TEST(Offers, TheCheapestThatFitsIsOrderedFirst) {
   PoolWorld w;
-  w.add("aws", {offer("p5.48xlarge", "eu-1a", 900), offer("p5.48xlarge", "us-1a", 700),
-                offer("p5.48xlarge", "us-1b", 800)});
+  w.add("aws", {offer_of("p5.48xlarge", "eu-1a", 900), offer_of("p5.48xlarge", "us-1a", 700),
+                offer_of("p5.48xlarge", "us-1b", 800)});
   w.submit(8);
   EXPECT_EQ(w.asked(), "us-1a");
   EXPECT_EQ(w.wanted()[0].gpus, 8);
@@ -39,14 +42,14 @@ TEST(Offers, TheCheapestThatFitsIsOrderedFirst) {
 
 TEST(Offers, AMachineIsChosenByThePriceOfTheGpusThatWork) {
   PoolWorld w;
-  MachineOffer small = offer("p5.4xlarge", "us-1a", 150);
+  MachineOffer small = offer_of("p5.4xlarge", "us-1a", 150);
   small.gpus = 1;
-  w.add("aws", {offer("p5.48xlarge", "us-1b", 800), small});
+  w.add("aws", {offer_of("p5.48xlarge", "us-1b", 800), small});
   w.submit(1);
   EXPECT_EQ(w.asked(), "us-1a") << "one GPU for 150 is cheaper than one used GPU of eight for 800";
 
   PoolWorld many;
-  many.add("aws", {offer("p5.48xlarge", "us-1b", 800), small});
+  many.add("aws", {offer_of("p5.48xlarge", "us-1b", 800), small});
   for (int i = 0; i < 8; ++i)
     many.submit(1);
   EXPECT_EQ(many.asked(), "us-1b") << "eight jobs share the large machine";
@@ -55,7 +58,7 @@ TEST(Offers, AMachineIsChosenByThePriceOfTheGpusThatWork) {
 TEST(Offers, AMachinesDiskIsForTheJobsThatWillShareIt) {
   PoolWorld w;
   w.disk_mib_max = 1000 << 10;
-  w.add("aws", {offer("p5.48xlarge", "us-1a", 800)});
+  w.add("aws", {offer_of("p5.48xlarge", "us-1a", 800)});
   JobSpec wants = PoolWorld::spec(1);
   wants.resources.disk_mib = 100 << 10;
   for (int i = 0; i < 3; ++i)
@@ -81,7 +84,7 @@ TEST(Offers, AMachinesDiskIsForTheJobsThatWillShareIt) {
 // Each job is looked at on its own, up to a limit: it must not be what a burst of jobs meets.
 TEST(Offers, AHundredJobsOrderAHundredMachinesAtOnce) {
   PoolWorld w;
-  w.add("aws", {offer("p5.48xlarge", "us-1a", 700)}, true, 200);
+  w.add("aws", {offer_of("p5.48xlarge", "us-1a", 700)}, true, 200);
   for (int i = 0; i < 100; ++i)
     w.submit(8);
   w.must(PlanPools{});
@@ -90,24 +93,26 @@ TEST(Offers, AHundredJobsOrderAHundredMachinesAtOnce) {
 
 TEST(Offers, OnlySpotJobsGetSpotMachinesAndReservedCapacityComesFirst) {
   PoolWorld w;
-  MachineOffer paid = offer("p5.48xlarge", "us-1c", 2000);
+  MachineOffer paid = offer_of("p5.48xlarge", "us-1c", 2000);
   paid.reservation = "cr-1";
-  w.add("aws", {offer("p5.48xlarge", "us-1a", 300, true), offer("p5.48xlarge", "us-1b", 800)});
+  w.add("aws",
+        {offer_of("p5.48xlarge", "us-1a", 300, true), offer_of("p5.48xlarge", "us-1b", 800)});
   w.submit(8);
   EXPECT_EQ(w.asked(), "us-1b");
   PoolWorld spot;
-  spot.add("aws", {offer("p5.48xlarge", "us-1a", 300, true), offer("p5.48xlarge", "us-1b", 800)});
+  spot.add("aws",
+           {offer_of("p5.48xlarge", "us-1a", 300, true), offer_of("p5.48xlarge", "us-1b", 800)});
   spot.submit(8, 1, true);
   EXPECT_EQ(spot.asked(), "us-1a");
   PoolWorld reserved;
-  reserved.add("aws", {offer("p5.48xlarge", "us-1b", 800), paid});
+  reserved.add("aws", {offer_of("p5.48xlarge", "us-1b", 800), paid});
   reserved.submit(8);
   EXPECT_EQ(reserved.asked(), "us-1c");
 }
 
 TEST(Offers, TheHighestPriceOfAJobIsPerGpuAndHour) {
   PoolWorld w;  // 8 GPUs for 8 × 1,000,000 nano-dollars a second: $3.60 per GPU and hour
-  w.add("aws", {offer("p5.48xlarge", "us-1a", 8'000'000)});
+  w.add("aws", {offer_of("p5.48xlarge", "us-1a", 8'000'000)});
   const JobId poor = w.submit(8, 1, false, NanoUsd{3'500'000'000});
   EXPECT_EQ(w.asked(), "0 machines");
   const auto notes = pool_notes(w.state(), *w.state().find_job(poor), w.now);
@@ -123,7 +128,7 @@ TEST(Offers, TheHighestPriceOfAJobIsPerGpuAndHour) {
 
 TEST(Offers, APriceIsNamedForOneMachineAndForAllOfAGang) {
   PoolWorld w;
-  w.add("aws", {offer("p5.48xlarge", "us-1a", 8'000'000)});
+  w.add("aws", {offer_of("p5.48xlarge", "us-1a", 8'000'000)});
   const ProjectId project = w.state().projects.begin()->first;
   const auto one = rent_quote(w.state(), PoolWorld::spec(8), project, w.now);
   ASSERT_TRUE(one);
@@ -135,8 +140,8 @@ TEST(Offers, APriceIsNamedForOneMachineAndForAllOfAGang) {
 
 TEST(Offers, ARefusalIsRememberedForItsScopeAndTheNextOfferIsOrdered) {
   PoolWorld w;
-  w.add("aws", {offer("p5.48xlarge", "us-1a", 700), offer("p5.48xlarge", "us-1b", 701),
-                offer("p5.48xlarge", "eu-1a", 702), offer("p5.48xlarge", "ap-1a", 703)});
+  w.add("aws", {offer_of("p5.48xlarge", "us-1a", 700), offer_of("p5.48xlarge", "us-1b", 701),
+                offer_of("p5.48xlarge", "eu-1a", 702), offer_of("p5.48xlarge", "ap-1a", 703)});
   const JobId job = w.submit(8);
   EXPECT_EQ(w.asked(), "us-1a");
   w.refuse(RefusalKind::capacity, "InsufficientInstanceCapacity");
@@ -166,7 +171,7 @@ TEST(Offers, ARefusalIsRememberedForItsScopeAndTheNextOfferIsOrdered) {
 
 TEST(Offers, WrongSettingsStopTheWholePoolUntilSomebodyRetries) {
   PoolWorld w;
-  w.add("aws", {offer("p5.48xlarge", "us-1a", 700), offer("p5.48xlarge", "us-1b", 701)});
+  w.add("aws", {offer_of("p5.48xlarge", "us-1a", 700), offer_of("p5.48xlarge", "us-1b", 701)});
   const JobId job = w.submit(8);
   EXPECT_EQ(w.asked(), "us-1a");
   w.refuse(RefusalKind::settings, "UnauthorizedOperation");
@@ -182,7 +187,8 @@ TEST(Offers, WrongSettingsStopTheWholePoolUntilSomebodyRetries) {
 TEST(Offers, AGangComesFromOnePlaceAllOrNone) {
   for (const bool several : {true, false}) {
     PoolWorld w;
-    w.add("aws", {offer("p5.48xlarge", "us-1a", 700), offer("p5.48xlarge", "us-1b", 701)}, several);
+    w.add("aws", {offer_of("p5.48xlarge", "us-1a", 700), offer_of("p5.48xlarge", "us-1b", 701)},
+          several);
     w.submit(8, 4);
     w.must(PlanPools{});
     std::uint32_t nodes = 0;
@@ -208,7 +214,7 @@ TEST(Offers, AGangComesFromOnePlaceAllOrNone) {
 
 TEST(Offers, WhatTheProviderAcceptedAndCouldNotKeepCountsAsRefused) {
   PoolWorld w;
-  w.add("aws", {offer("p5.48xlarge", "us-1a", 700), offer("p5.48xlarge", "us-1b", 701)});
+  w.add("aws", {offer_of("p5.48xlarge", "us-1a", 700), offer_of("p5.48xlarge", "us-1b", 701)});
   w.submit(8);
   EXPECT_EQ(w.asked(), "us-1a");
   const std::string first = w.wanted()[0].name;
@@ -233,7 +239,7 @@ TEST(Offers, WhatTheProviderAcceptedAndCouldNotKeepCountsAsRefused) {
 
 TEST(Offers, AMachineThatIsMissingFromTheListIsKeptUntilTheListCanBeTrusted) {
   PoolWorld w;
-  w.add("aws", {offer("p5.48xlarge", "us-1a", 700)});
+  w.add("aws", {offer_of("p5.48xlarge", "us-1a", 700)});
   w.submit(8);
   w.asked();
   const Machine m = w.wanted()[0];
@@ -248,7 +254,7 @@ TEST(Offers, AMachineThatIsMissingFromTheListIsKeptUntilTheListCanBeTrusted) {
 
 TEST(Offers, AMachineWhoseAgentNeverConnectsIsGivenBack) {
   PoolWorld w;
-  w.add("aws", {offer("p5.48xlarge", "us-1a", 700)}, true, 1);
+  w.add("aws", {offer_of("p5.48xlarge", "us-1a", 700)}, true, 1);
   w.submit(8);
   w.asked();
   const Machine m = w.wanted()[0];
@@ -264,19 +270,19 @@ TEST(Offers, OffersAreReplacedAndChecked) {
   w.submit(8);
   EXPECT_EQ(w.asked(), "0 machines");
   const PoolId pool = w.state().pools.begin()->first;
-  EXPECT_TRUE(w.run(SetOffers{pool, {offer("p5.48xlarge", "us-1a", 700)}}));
+  EXPECT_TRUE(w.run(SetOffers{pool, {offer_of("p5.48xlarge", "us-1a", 700)}}));
   EXPECT_EQ(w.asked(), "us-1a");
-  MachineOffer wrong = offer("p5.48xlarge", "us-1a", 700);
+  MachineOffer wrong = offer_of("p5.48xlarge", "us-1a", 700);
   wrong.gpus = -1;
   EXPECT_FALSE(w.run(SetOffers{pool, {wrong}})) << "the older ones remain";
   EXPECT_EQ(w.state().pools.at(pool).offers.size(), 1u);
-  EXPECT_TRUE(w.run(SetOffers{pool, {wrong, offer("p5.48xlarge", "us-1b", 700)}}));
+  EXPECT_TRUE(w.run(SetOffers{pool, {wrong, offer_of("p5.48xlarge", "us-1b", 700)}}));
   ASSERT_EQ(w.state().pools.at(pool).offers.size(), 1u) << "one that is wrong is left out";
   EXPECT_EQ(w.state().pools.at(pool).offers[0].zone, "us-1b");
   // Too many: the dearest are left out.
-  std::vector<MachineOffer> many(limits::pool_offers_max, offer("p", "us-1a", 900));
-  many.insert(many.begin(), offer("dear", "us-1c", 1000));
-  many.push_back(offer("cheap", "us-1d", 100));
+  std::vector<MachineOffer> many(limits::pool_offers_max, offer_of("p", "us-1a", 900));
+  many.insert(many.begin(), offer_of("dear", "us-1c", 1000));
+  many.push_back(offer_of("cheap", "us-1d", 100));
   EXPECT_TRUE(w.run(SetOffers{pool, many}));
   const std::vector<MachineOffer>& kept = w.state().pools.at(pool).offers;
   ASSERT_EQ(kept.size(), limits::pool_offers_max);
@@ -296,9 +302,9 @@ TEST(Offers, RandomAnswersKeepTheInvariants) {
     PoolWorld w;
     std::vector<MachineOffer> offers;
     for (int i = 0; i < 12; ++i)
-      offers.push_back(offer(i % 2 ? "p5.48xlarge" : "p4d.24xlarge",
-                             fmt::format("r{}{}", i / 4, static_cast<char>('a' + i % 4)), 700 + i,
-                             i % 3 == 0));
+      offers.push_back(offer_of(i % 2 ? "p5.48xlarge" : "p4d.24xlarge",
+                                fmt::format("r{}{}", i / 4, static_cast<char>('a' + i % 4)),
+                                700 + i, i % 3 == 0));
     w.add("aws", offers, rng.chance(0.5), 6);
     for (int step = 0; step < 120; ++step) {
       w.now = w.now + seconds(static_cast<std::int64_t>(rng.below(90)));

@@ -272,6 +272,28 @@ TEST(Reservations, MoveWhenTheirNodeIsGone) {
   w.check_replay();
 }
 
+// Both look for another place on the same tick.
+TEST(Reservations, ThatLoseOneNodeMoveToDifferentGpus) {
+  World w;
+  w.must(AgentHello{offer("n1", 8), {}});
+  w.must(w.reserve(4, hours(1), hours(1)));
+  w.must(w.reserve(4, hours(1), hours(1)));
+  w.must(AgentHello{offer("n2", 8), {}});
+  w.must(NodeSilent{NodeId(1)});
+  w.must(RemoveNode{NodeId(1)});
+  for (int s = 0; s < 31; ++s)
+    w.wait(seconds(1));
+  std::set<std::int32_t> gpus;
+  for (const auto& [id, r] : w.core.state().reservations)
+    for (const ReservedPlace& place : r.places) {
+      EXPECT_EQ(place.node, NodeId(2));
+      for (const GpuGrant& grant : place.gpus)
+        gpus.insert(grant.gpu);
+    }
+  EXPECT_EQ(gpus.size(), 8u);
+  w.check_replay();
+}
+
 // ---- quotas
 
 TEST(Quota, GuaranteedWorkTakesBackWhatSpotBorrowed) {

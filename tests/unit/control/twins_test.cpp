@@ -226,6 +226,34 @@ TEST(Twins, OneThatComesAfterTheMachineHasEndedIsBookedAndEnded) {
   w.check_books(to - w.from_1, seconds(15));
 }
 
+// The pool is removed before any list shows the second machine.
+TEST(Twins, ALateOrderOfARemovedPoolIsBookedAndEnded) {
+  Twins w;
+  w.list({w.one()});
+  w.must(StopJob{.job = w.job, .reason = "enough"});
+  w.must(RemovePool{"aws"});
+  w.now = w.now + seconds(60);
+  const WallTime to = w.now - seconds(1);
+  w.list({w.one(to)});
+  ASSERT_TRUE(w.machines("").empty());
+  ASSERT_EQ(w.state().pools.size(), 1u) << "its provider is looked at for a while longer";
+  EXPECT_TRUE(is_only_watched(w.state(), w.state().pools.begin()->second));
+  w.from_2 = w.now + seconds(100);
+  w.now = w.now + seconds(110);
+  w.list({w.one(to), w.two()});
+  ASSERT_TRUE(w.twin());
+  EXPECT_EQ(w.twin()->state, MachineState::releasing);
+  EXPECT_FALSE(is_only_watched(w.state(), w.state().pools.begin()->second));
+  w.must(RemovePool{"aws"});
+  EXPECT_EQ(w.state().pools.size(), 1u) << "a machine is left";
+  w.now = w.now + minutes(1);
+  w.list({w.one(to), w.two(w.from_2 + seconds(15))});
+  EXPECT_TRUE(is_only_watched(w.state(), w.state().pools.begin()->second));
+  w.must(RemovePool{"aws"});
+  EXPECT_TRUE(w.state().pools.empty());
+  w.check_books(to - w.from_1, seconds(15));
+}
+
 // It ended before any list showed it, and is listed for a while longer.
 TEST(Twins, OneThatIsFirstListedWhenItHasEndedIsBilledOnce) {
   Twins w;
@@ -257,6 +285,45 @@ TEST(Twins, TellingApartTwiceChangesNothing) {
   w.list({w.one(), w.two()});
   const auto later = tell_apart(w.state(), pool, {w.two()});
   EXPECT_EQ(tell_apart(w.state(), pool, later), later);
+}
+
+TEST(LateOrders, ARemovedPoolIsLookedAtUntilItIsRemovedAgainOrAnotherTakesOver) {
+  PoolWorld w;
+  Pool pool = w.pool("cloud");
+  pool.kind = "command";
+  pool.capabilities = PoolCapabilities{.several_nodes_at_once = true, .list_is_final = false};
+  w.must(AddPool{pool});
+  w.must(RemovePool{"cloud"});
+  EXPECT_TRUE(w.state().pools.empty()) << "it has never ordered anything";
+  const auto ordered_and_removed = [&] {
+    w.must(AddPool{pool});
+    w.submit(8);
+    w.must(PlanPools{});
+    const Machine m = w.machines().at(0);
+    w.must(OrderFailed{m.name, "sold out"});
+    w.must(RemovePool{"cloud"});
+    ASSERT_EQ(w.state().pools.size(), 1u);
+    EXPECT_TRUE(is_only_watched(w.state(), w.state().pools.begin()->second));
+  };
+  ordered_and_removed();
+  w.now = w.now + hours(5);
+  w.must(PoolSeen{w.state().pools.begin()->first, {}, w.now});
+  ASSERT_EQ(w.state().pools.size(), 1u);
+  // Another kind would not list what an order brings; the same kind takes over.
+  Pool other = pool;
+  other.kind = "ec2";
+  EXPECT_FALSE(w.run(AddPool{other}));
+  w.must(AddPool{pool});
+  ASSERT_EQ(w.state().pools.size(), 1u);
+  const Pool& next = w.state().pools.begin()->second;
+  EXPECT_EQ(next.state, PoolState::active);
+  EXPECT_EQ(next.ended.size(), 1u);
+  w.must(RemovePool{"cloud"});
+  EXPECT_TRUE(is_only_watched(w.state(), w.state().pools.begin()->second));
+  w.must(RemovePool{"cloud"});
+  EXPECT_TRUE(w.state().pools.empty());
+  EXPECT_FALSE(w.run(RemovePool{"cloud"}));
+  w.check_replay();
 }
 
 }  // namespace

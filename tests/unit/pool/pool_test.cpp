@@ -110,6 +110,23 @@ TEST(SlurmPool, AsksForTheCpusAndTheMemoryOfItsJobs) {
       << "the step would have one CPU";
 }
 
+TEST(SlurmPool, ExtendsAllocationsToAFixedLengthIfItIsAskedTo) {
+  billow::Pool settings = slurm_settings();
+  EXPECT_FALSE(SlurmPool(settings, {}).extends());
+  settings.options["extend"] = "2h";
+  settings.time = minutes(90);
+  EXPECT_TRUE(complete_new_pool(settings));
+  const SlurmPool pool(settings, {});
+  EXPECT_TRUE(pool.extends());
+  const std::vector<std::string> expected = {"scontrol", "update", "JobId=17", "TimeLimit=210"};
+  EXPECT_EQ(pool.extend_arguments({.name = "fast-1", .external = "17"}), expected);
+  settings.options["extend"] = "soon";
+  EXPECT_FALSE(complete_new_pool(settings));
+  settings.options["extend"] = "2h";
+  settings.time = {};
+  EXPECT_FALSE(complete_new_pool(settings)) << "the default of the partition is not known";
+}
+
 TEST(SlurmPool, TheLargestNodeOfAPartition) {
   const NodeSize mixed = largest_node("16|64000\n  64|1031000\n128+|512000+\n");
   EXPECT_EQ(mixed.cpus, 128);

@@ -151,7 +151,7 @@ TEST(ProviderFile, NamesLineAndKeyOfEachProblem) {
       {{"\"{name}\"", "\"x\""},
        "acme.toml:9: create.body: has no {name}: a machine without it could not be found again"},
       {{"{user_data}", "none"}, "create.body: has no {user_data} or {script}"},
-      {{"{user_data}", "{user_data"}, "acme.toml:9: create.body: a { without its }"},
+      {{"{user_data}", "{user_data"}, "acme.toml:9: create.body: { has no matching }"},
       {{"/machines/*", "machines"},
        "acme.toml:12: list.items: \"machines\" is not a JSON pointer: it must begin with /"},
       {{"{id}", "all"}, "acme.toml:21: delete.path: neither path nor body has {id}"},

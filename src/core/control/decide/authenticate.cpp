@@ -55,7 +55,7 @@ Result<Principal> principal_of(const State& state, TokenId id, WallTime now) {
                 "ask an admin: billow user set NAME --enable");
   return Principal{.user = token.user,
                    .name = user->second.name,
-                   // An agent has no rights of an admin, whoever it acts for.
+                   // An agent never has admin rights, even if its user has.
                    .role = token.scope == TokenScope::agent ? roles::member : user->second.role,
                    .scope = token.scope,
                    .project = token.project,

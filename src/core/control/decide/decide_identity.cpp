@@ -135,8 +135,8 @@ Decision Decider::operator()(const SetDefaultProject& c) {
 
 namespace {
 
-// Whoever has a token of the user who started the head, or of root, has the head's own rights on
-// its machine and root's on the nodes. Both have a token in the head's data directory.
+// A token of the user who started the head, or of root, gives the head's own rights on its machine
+// and root's on the nodes. Both have a token in the head's data directory.
 Status check_impersonation(const User& user) {
   if (user.starts_heads || runs_as_root(user))
     return fail(Code::forbidden,

@@ -181,8 +181,8 @@ void Decider::stop_one(Events& events, const Job& job, const StopJob& c) {
       // charged meanwhile.
       for (TaskId id : job.tasks) {
         const Task& task = state.tasks.at(id);
-        const Node& node = state.nodes.at(task.node);
-        if (task.state != TaskState::ended && !node.reachable)
+        // The node of a member that has ended may have been removed.
+        if (task.state != TaskState::ended && !state.nodes.at(task.node).reachable)
           events.push_back(end_task(
               state, task,
               {.kind = ExitKind::stopped,

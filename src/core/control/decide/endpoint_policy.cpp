@@ -113,7 +113,7 @@ Status check_query(const EndpointQuery& q) {
     return wrong_setting("--query must have at most 4096 characters");
   if (!std::isfinite(q.target) || q.target <= 0)
     return wrong_setting("--query-target must be above 0",
-                         "one replica is awake for each such amount");
+                         "the endpoint keeps one replica awake per this amount");
   return {};
 }
 

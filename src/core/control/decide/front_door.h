@@ -29,7 +29,7 @@ struct GatewayNames {
 std::string domain_name(std::string_view name);
 // Refuses what is no domain, names of the gateways themselves, and names below their own domains.
 Status check_not_of_gateways(const std::string& domain, const GatewayNames& gateways);
-// What somebody is told who may not give a project a host name.
+// The error for users who may not give a project a host name.
 Error only_admins_add(const Domain& domain);
 // Whether a new endpoint of this project may have this name.
 Status check_endpoint_name(const State& state,

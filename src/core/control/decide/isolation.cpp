@@ -101,8 +101,8 @@ Status check_wall(JobSpec& spec, const Project& project) {
   if (spec.suspendable == Suspendable::yes)
     return bad("the memory of a suspended job would leave its isolation", "drop --suspendable");
   if (!spec.checkpoint_dir.empty())
-    return bad("--checkpoint-dir is a directory of the node, and the job sees none",
-               "drop it: the job gets a directory of its own");
+    return bad("--checkpoint-dir is a directory of the node, which an isolated job cannot see",
+               "omit it: the job gets a private checkpoint directory");
   return {};
 }
 

@@ -154,6 +154,14 @@ void leave_before_end(const State& state, const Machine& machine, WallTime now, 
 
 // ---- 2. The node is gone, or does not answer
 
+std::set<std::string> gone_in(const Events& events) {
+  std::set<std::string> out;
+  for (const EventBody& event : events)
+    if (const auto* gone = get_if<MachineGone>(&event))
+      out.insert(gone->machine);
+  return out;
+}
+
 ExitStatus lost_exit(std::string why) {
   return {.kind = ExitKind::lost, .code = 0, .signal = 0, .message = std::move(why)};
 }

@@ -45,7 +45,7 @@ struct Notifying {
                                   .waiting = {}});
   }
 
-  // `fails` is a part of `ends`: one that wants both is told once.
+  // `fails` is a part of `ends`: a target with both gets one notice.
   void tell_end(UserId user,
                 bool failed,
                 const std::string& title,
@@ -300,7 +300,7 @@ void Applier::operator()(const NoticeQueued& e) {
     return;
   if (!e.waiting.empty()) {
     std::set<JobId>& told = state.notices.told[e.notice.target];
-    // Jobs that wait no longer are told again if they ever do.
+    // A job that no longer waits gets another notice if it waits again.
     std::erase_if(told, [&](JobId id) {
       const Job* job = state.find_job(id);
       return !job || job->state != JobState::queued;

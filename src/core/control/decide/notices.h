@@ -1,4 +1,4 @@
-// Notices to persons: who gets one because of an event, and the lists of those that wait to be
+// Notices to users: who gets one because of an event, and the lists of those that wait to be
 // sent. All of it is pure and in the journal, so a notice that was queued is sent after a restart
 // too; the head only delivers (head/notices).
 //

@@ -96,7 +96,7 @@ PermissionSet left_by_scope(const Principal& who) {
     case TokenScope::submit:
       return for_submitting;
     case TokenScope::agent:
-      return member_may;  // an agent has no rights of an admin, whoever it acts for
+      return member_may;  // an agent never has admin rights, even if its user has
     case TokenScope::node:
     case TokenScope::join:
     case TokenScope::gateway:

@@ -87,11 +87,6 @@ std::uint64_t port_of(const Job& job, std::uint64_t rank) {
   return first + 2 * ((job.id.value * limits::members_per_group_max + rank) % pairs);
 }
 
-std::string host_of(const State& state, const Job& job, std::uint32_t rank) {
-  const NodeOffer& offer = state.nodes.at(state.tasks.at(job.tasks.at(rank)).node).offer;
-  return offer.address.empty() ? offer.name : offer.address;
-}
-
 // Ranks count within the role: each role is a distributed program of its own.
 void set_ranks(const State& state,
                const Job& job,
@@ -109,11 +104,22 @@ void set_ranks(const State& state,
   set("LOCAL_WORLD_SIZE", role.procs);
   set("NODE_RANK", member.index);
   set("NNODES", role.count);
-  set("MASTER_ADDR", host_of(state, job, member.first));
+  set("MASTER_ADDR", host_of(state, job, member.first).address);
   set("MASTER_PORT", port_of(job, member.first) + 1);
 }
 
 }  // namespace
+
+MemberHost host_of(const State& state, const Job& job, std::uint32_t rank) {
+  const NodeId id = state.tasks.at(job.tasks.at(rank)).node;
+  const auto node = state.nodes.find(id);
+  if (node == state.nodes.end()) {
+    const std::string gone = fmt::format("node-{}.invalid", id.value);
+    return {gone, gone};
+  }
+  const NodeOffer& offer = node->second.offer;
+  return {offer.name, offer.address.empty() ? offer.name : offer.address};
+}
 
 void complete_roles(JobSpec& spec) {
   if (spec.roles.empty())
@@ -195,7 +201,8 @@ void set_role(const State& state, const Job& job, const Task& task, wire::agent_
     names.push_back(role.name);
     std::vector<std::string> addresses;
     for (const std::uint32_t end = rank + role.count; rank < end; ++rank)
-      addresses.push_back(fmt::format("{}:{}", host_of(state, job, rank), port_of(job, rank)));
+      addresses.push_back(
+          fmt::format("{}:{}", host_of(state, job, rank).address, port_of(job, rank)));
     set(variable_prefix(role.name) + "ADDRESSES", join(addresses, ","));
   }
   set("BILLOW_GROUP_ROLES", join(names, ","));

@@ -82,7 +82,7 @@ Status check_resources(const JobSpec& spec) {
   if (r.cpu_milli < 0 || r.mem_mib < 0 || r.disk_mib < 0 || r.share.mem_mib < 0)
     return bad("CPUs, memory and disk must not be negative");
   if (!r.mig_profile.empty() && r.share.mem_mib > 0)
-    return bad("a MIG instance has the memory of its profile", "drop --gpu-mem or --mig");
+    return bad("the profile of --mig already fixes the GPU memory", "drop --gpu-mem or --mig");
   if (r.takes_node() && !r.mig_profile.empty())
     return bad("--whole-node cannot be combined with --mig");
   if (spec.strict && !is_slice(r))

@@ -78,6 +78,12 @@ void pause_orders(const Pool& pool,
     events.push_back(PoolDenied{pool.id, reason, now + pause, false});
 }
 
+// Whether the pool has ordered machines, and its provider may carry out an order late or twice.
+bool may_bring_more(const Pool& pool) {
+  const bool ordered = !pool.ended.empty() || !pool.recent_orders.empty() || !pool.learned.empty();
+  return ordered && !pool.capabilities.value_or(PoolCapabilities{}).list_is_final;
+}
+
 void release_machine(const State& state,
                      const Machine& machine,
                      std::string reason,
@@ -91,9 +97,10 @@ void release_siblings(const State& state, const Machine& machine, Events& events
   const Job* job = state.find_job(machine.job);
   if (!job || job->spec->nodes < 2 || machine.nodes > 1)
     return;
+  const std::set<std::string> gone = gone_in(events);
   for (const auto& [name, other] : state.machines)
     if (name != machine.name && other.job == machine.job && other.pool == machine.pool &&
-        other.state == MachineState::wanted)
+        other.state == MachineState::wanted && !gone.contains(name))
       events.push_back(MachineReleased{
           name, fmt::format("job {} did not get all its nodes there", job->id.value)});
 }
@@ -150,7 +157,16 @@ Decision Decider::operator()(const AddPool& c) {
   if (pool.name.size() > 32)
     return bad(fmt::format("the pool name \"{}\" has more than 32 characters", pool.name),
                "choose a shorter one: machines are named after their pool");
-  if (const Pool* other = pool_by_name(state, pool.name)) {
+  const Pool* const other = pool_by_name(state, pool.name);
+  const bool takes_over = other && is_only_watched(state, *other) && other->kind == pool.kind;
+  if (other && !takes_over) {
+    if (is_only_watched(state, *other))
+      return fail(
+          Code::conflict,
+          fmt::format("pool \"{}\" of kind {} was removed some minutes ago, and a late "
+                      "order may still bring a machine",
+                      pool.name, other->kind),
+          "choose another name, or stop looking for late machines: billow pool rm " + pool.name);
     if (other->state == PoolState::removing)
       return fail(Code::conflict, fmt::format("pool \"{}\" is still being removed", pool.name),
                   "repeat the command when `billow pool list` no longer shows it");
@@ -182,8 +198,13 @@ Decision Decider::operator()(const AddPool& c) {
   pool.denied.clear();
   pool.denied_until = {};
   pool.refusals.clear();
+  pool.ended.clear();
   BILLOW_TRY_VOID(check_offers(pool, pool.offers));
-  return Events{PoolAdded{std::move(pool)}};
+  if (!takes_over)
+    return Events{PoolAdded{std::move(pool)}};
+  // From now on the new pool looks for what late orders of the old one bring.
+  pool.ended = other->ended;
+  return Events{PoolRemoved{other->id}, PoolAdded{std::move(pool)}};
 }
 
 Decision Decider::operator()(const RemovePool& c) {
@@ -200,9 +221,11 @@ Decision Decider::operator()(const RemovePool& c) {
     if (machine.state != MachineState::releasing)
       release_machine(state, machine, fmt::format("pool {} is being removed", pool->name), events);
   }
-  // With machines left, the pool stays until they have ended, and orders no more. Version 0.1
-  // reads the far future as the same.
-  if (has_machines)
+  // With machines left, the pool stays until they have ended, and orders no more. It stays, too,
+  // while a late order may bring another, unless it is removed again. Version 0.1 reads the far
+  // future as the same.
+  const bool watched = pool->state == PoolState::active && may_bring_more(*pool);
+  if (has_machines || watched)
     events.push_back(PoolDenied{pool->id, "is being removed", WallTime{INT64_MAX}, true});
   else
     events.push_back(PoolRemoved{pool->id});
@@ -210,7 +233,8 @@ Decision Decider::operator()(const RemovePool& c) {
 }
 
 // Compares the provider's list with the machines of the state. A pool that is being removed is
-// removed once none of its machines is left.
+// removed once none of its machines is left; if a late order may bring another, the head removes
+// it again some time after the last order (head/pools).
 Decision Decider::operator()(const PoolSeen& c) {
   Events events;
   const auto found = state.pools.find(c.pool);
@@ -229,7 +253,7 @@ Decision Decider::operator()(const PoolSeen& c) {
     has_machines = has_machines || remains;
   }
   has_machines = settle_twins(state, pool, listed, context, events) || has_machines;
-  if (!has_machines && pool.state == PoolState::removing)
+  if (!has_machines && pool.state == PoolState::removing && !may_bring_more(pool))
     events.push_back(PoolRemoved{c.pool});
   return events;
 }

@@ -276,15 +276,6 @@ bool is_surplus(const State& state,
          (main.here_at && twin.billed_from && main.here_at + clocks_differ < twin.billed_from);
 }
 
-// Machines that the same list shows to have ended. The state still has them, and their nodes.
-std::set<std::string> gone_in(const Events& events) {
-  std::set<std::string> out;
-  for (const EventBody& event : events)
-    if (const auto* gone = get_if<MachineGone>(&event))
-      out.insert(gone->machine);
-  return out;
-}
-
 }  // namespace
 
 std::vector<MachineSighting> tell_apart(const State& state,
@@ -357,6 +348,12 @@ bool settle_twins(const State& state,
       events.push_back(MachineReleased{twin.name, why});
   }
   return found_new;
+}
+
+bool is_only_watched(const State& state, const Pool& pool) {
+  return pool.state == PoolState::removing &&
+         std::none_of(state.machines.begin(), state.machines.end(),
+                      [&](const auto& entry) { return entry.second.pool == pool.id; });
 }
 
 bool must_wait_for_twin(const State& state, const std::string& machine) {

@@ -29,6 +29,11 @@ bool settle_twins(const State& state,
                   const Context& context,
                   Events& events);
 
+// Whether the pool was removed and has no machine left, and its provider is listed for a while
+// because a late order may still bring one. Nobody else sees such a pool; it goes when it is
+// removed again.
+bool is_only_watched(const State& state, const Pool& pool);
+
 // Whether a machine of this name must wait with joining: another one is ended first, so that the
 // machine that joins is the one that stays.
 bool must_wait_for_twin(const State& state, const std::string& machine);
