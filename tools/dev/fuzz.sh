@@ -1,12 +1,10 @@
-# ./dev fuzz [NAME] [SECONDS]: run libFuzzer with sanitizers over the proxy, the HTTP parsers,
-# sessions of HTTP/2, the answers of clouds, provider files, ID tokens, YAML, messages of MCP, keys
-# typed into `billow top`, the spec of a task, and names and logins of images.
-# Each runs for a minute by default; NAME is one of those in fuzz_names below.
+# ./dev fuzz [NAME] [SECONDS]: run libFuzzer with sanitizers over every reader of foreign bytes that
+# has a target in tests/fuzz (README.md there lists them). Each runs for a minute by default.
 # Findings are written to .dev/fuzz/NAME; to repeat one, give its file to the program:
-# build-fuzz/tests/fuzz/gateway/fuzz_proxy FILE. The corpus is kept there, so the next run
-# continues from it.
+# build-fuzz/tests/fuzz/fuzz_proxy FILE. The corpus is kept there, so the next run continues from
+# it; it begins with the committed one, tests/fuzz/corpus/NAME.
 fuzz_build=${BILLOW_FUZZ_BUILD_DIR:-$root/build-fuzz}
-fuzz_names='http_parser http2 id_token image keys mcp pool_answers provider proxy spec yaml'
+fuzz_names=$(sed -n 's/^billow_fuzz(\([a-z0-9_]*\) .*/\1/p' "$root/tests/fuzz/CMakeLists.txt" | xargs)
 case ${1:-} in
   '' | [0-9]*) targets=$fuzz_names ;;
   *)
@@ -25,8 +23,8 @@ for target in $targets; do
   found=$root/.dev/fuzz/$target
   mkdir -p "$found/corpus"
   say "dev: fuzz_$target for $seconds s"
-  (cd "$found" && "$fuzz_build"/tests/fuzz/*/"fuzz_$target" -max_total_time="$seconds" -timeout=10 \
+  (cd "$found" && "$fuzz_build/tests/fuzz/fuzz_$target" -max_total_time="$seconds" -timeout=10 \
     -rss_limit_mb=4096 -print_final_stats=1 -artifact_prefix="$found/" \
-    -dict="$root/tests/fuzz/http.dict" corpus) ||
+    -dict="$root/tests/fuzz/http.dict" corpus "$root/tests/fuzz/corpus/$target") ||
     die "fuzz_$target found a failure: see $found"
 done
