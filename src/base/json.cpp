@@ -19,7 +19,9 @@ const Json::Object no_members;
 constexpr std::size_t depth_max = 64;
 constexpr std::size_t small_object = 64;  // members
 
-// Receives the parser's events and builds the value on a stack.
+// Receives the parser's events and builds the value on stacks: the values and names of an object
+// or array lie at their ends, and become members or items, of which there are no more than fit,
+// when it ends.
 struct Builder {
   static constexpr std::size_t max_object_size = std::size_t(-1);
   static constexpr std::size_t max_array_size = std::size_t(-1);
@@ -28,34 +30,41 @@ struct Builder {
   using error_code = boost::json::error_code;
   using string_view = boost::json::string_view;
 
-  std::vector<Json> stack;
-  std::vector<std::string> keys;
+  struct Open {
+    std::size_t values, names;  // how many lay there when it began
+  };
+  std::vector<Json> values;
+  std::vector<std::string> names;
+  std::vector<Open> open;
   std::string text;
-  Json root;
 
-  void add(Json value) {
-    if (stack.empty()) {
-      root = std::move(value);
-      return;
+  Json root() { return values.empty() ? Json() : std::move(values.front()); }
+  void add(Json value) { values.push_back(std::move(value)); }
+
+  // Names that differ mostly differ in length or in their first or last letter: then no name needs
+  // to be compared with the others.
+  static bool may_repeat(const std::string* name, std::size_t count) {
+    std::uint64_t seen = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::string& n = name[i];
+      const std::size_t letters = n.empty() ? 0
+                                            : static_cast<unsigned char>(n.front()) * 5u +
+                                                  static_cast<unsigned char>(n.back()) * 11u;
+      const std::uint64_t bit = std::uint64_t{1} << ((n.size() * 17 + letters) % 64);
+      if (seen & bit)
+        return true;
+      seen |= bit;
     }
-    Json& top = stack.back();
-    if (top.is_array()) {
-      top.as_array().push_back(std::move(value));
-      return;
-    }
-    auto& members = top.as_object();
-    // Most objects are small, so a linear search for a duplicate name is enough; keep_last()
-    // handles large ones when they end.
-    if (members.size() < small_object) {
-      for (auto& [name, old] : members)
-        if (name == keys.back()) {
-          old = std::move(value);
-          keys.pop_back();
-          return;
-        }
-    }
-    members.emplace_back(std::move(keys.back()), std::move(value));
-    keys.pop_back();
+    return false;
+  }
+  static bool repeats(const Json::Object& members) {
+    if (members.size() > small_object)
+      return true;
+    for (std::size_t i = 1; i < members.size(); ++i)
+      for (std::size_t j = 0; j < i; ++j)
+        if (members[i].first == members[j].first)
+          return true;
+    return false;
   }
   // Of duplicate names the last wins, in the place of the first.
   static void keep_last(Json::Object& members) {
@@ -70,30 +79,45 @@ struct Builder {
     }
     members.resize(kept);
   }
-  Json pop() {
-    Json v = std::move(stack.back());
-    stack.pop_back();
-    return v;
+  void close(Json made, Open began) {
+    values.resize(began.values);
+    names.resize(began.names);
+    values.push_back(std::move(made));
   }
 
   bool on_document_begin(error_code&) { return true; }
   bool on_document_end(error_code&) { return true; }
   bool on_object_begin(error_code&) {
-    stack.push_back(Json::object());
+    open.push_back({values.size(), names.size()});
     return true;
   }
   bool on_object_end(std::size_t, error_code&) {
-    if (stack.back().size() > small_object)
-      keep_last(stack.back().as_object());
-    add(pop());
+    const Open began = open.back();
+    open.pop_back();
+    const std::size_t count = values.size() - began.values;
+    const bool unsure = may_repeat(names.data() + began.names, count);
+    Json made = Json::object();
+    Json::Object& members = made.as_object();
+    members.reserve(count);
+    for (std::size_t i = 0; i < count; ++i)
+      members.emplace_back(std::move(names[began.names + i]), std::move(values[began.values + i]));
+    if (unsure && repeats(members))
+      keep_last(members);
+    close(std::move(made), began);
     return true;
   }
   bool on_array_begin(error_code&) {
-    stack.push_back(Json::array());
+    open.push_back({values.size(), names.size()});
     return true;
   }
   bool on_array_end(std::size_t, error_code&) {
-    add(pop());
+    const Open began = open.back();
+    open.pop_back();
+    Json made = Json::array();
+    made.as_array().assign(
+        std::make_move_iterator(values.begin() + static_cast<std::ptrdiff_t>(began.values)),
+        std::make_move_iterator(values.end()));
+    close(std::move(made), began);
     return true;
   }
   bool on_key_part(string_view s, std::size_t, error_code&) {
@@ -102,7 +126,7 @@ struct Builder {
   }
   bool on_key(string_view s, std::size_t, error_code&) {
     text.append(s.data(), s.size());
-    keys.push_back(std::move(text));
+    names.push_back(std::move(text));
     text.clear();
     return true;
   }
@@ -392,7 +416,7 @@ Result<Json> parse_json(std::string_view text) {
     return fail(Code::invalid, fmt::format("malformed JSON at line {}, column {}: {}", line, column,
                                            ec.message()));
   }
-  return std::move(parser.handler().root);
+  return parser.handler().root();
 }
 
 }  // namespace billow

@@ -1,6 +1,6 @@
-// Mounts that show files of root to an unprivileged user as that user's own: what the user writes
-// there belongs to root outside. For containers of root, whose programs are not trusted with root's
-// number. Needs a kernel that maps mounts (5.19 for images, 6.3 for files in memory) and a file
+// Mounts in which an unprivileged user owns the files that belong to root outside; what the user
+// writes there belongs to root outside. For containers of root's jobs, whose programs must not run
+// with uid 0. Needs a kernel that maps mounts (5.19 for images, 6.3 for files in memory) and a file
 // system that allows it: local ones do, network file systems and overlays do not.
 #pragma once
 

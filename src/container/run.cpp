@@ -170,7 +170,7 @@ Status complete_mounts(Plan& plan) {
     if (!file_exists(m.source))
       return fail(
           Code::unavailable,
-          fmt::format("{}, which is to be seen at {}, is not on this node", m.source, m.target));
+          fmt::format("{}, to be mounted at {}, does not exist on this node", m.source, m.target));
   std::erase_if(plan.devices, [](const std::string& path) { return !file_exists(path); });
   return {};
 }

@@ -1,7 +1,7 @@
-// Packs of one large piece. Its content begins at a page of the pack's file: file systems that can
-// share blocks between files (XFS, Btrfs) give a job its file without copying.
+// Packs of one or two large pieces. Content begins at a page of the pack's file: file systems that
+// can share blocks between files (XFS, Btrfs) give a job its file without copying.
 //
-// In front of the piece stands a filler, itself a piece of zeros, so that any reader of packs can
+// In front of each piece stands a filler, itself a piece of zeros, so that any reader of packs can
 // read this one.
 #pragma once
 

@@ -84,10 +84,7 @@ void Store::load_pieces(Packs::iterator pack, int fd) {
     at += pack_header_bytes;
     if (size > piece_bytes || at + size > pack->bytes)
       break;
-    if (is_filler(digest, size)) {
-      at += size;
-      continue;
-    }
+    // A filler is as good as a file of the same content, and cannot be told from one.
     if (places_.emplace(digest, Place{pack, at, static_cast<std::uint32_t>(size)}).second)
       pack->pieces.push_back(digest);
     at += size;
@@ -242,8 +239,15 @@ Result<std::vector<Sha256>> Store::add_unnamed(const std::string& owner,
     std::uint64_t size = 0;
     std::memcpy(&size, pack.data() + at + digest.size(), sizeof size);
     at += pack_header_bytes;
-    pieces.push_back({digest, at, static_cast<std::uint32_t>(size)});
+    // Only packs of large pieces exceed this size, and only they have fillers.
+    if (pack.size() <= pack_bytes_max || !is_filler(digest, size))
+      pieces.push_back({digest, at, static_cast<std::uint32_t>(size)});
     at += size;
+  }
+  if (pieces.size() < digests.size()) {
+    digests.clear();
+    for (const PieceAt& piece : pieces)
+      digests.push_back(piece.digest);
   }
   BILLOW_TRY_VOID(add_checked(owner, {pack.data(), pack.size()}, std::move(pieces), limit));
   return digests;

@@ -42,12 +42,12 @@ Result<Reply> parse(const std::string& text) {
     std::string code, message;
     first >> code;
     std::getline(first, message);
-    return fail(code_of(code),
-                message.empty() ? "the GPU memory service refused" : message.substr(1));
+    return fail(code_of(code), message.empty()
+                                   ? "the GPU memory service refused the request without a reason"
+                                   : message.substr(1));
   }
   if (verdict != "ok")
-    return fail(Code::unavailable,
-                "the GPU memory service answered something else than expected: " + line);
+    return fail(Code::unavailable, "unexpected answer from the GPU memory service: " + line);
   Reply out;
   out.values = pairs(first);
   while (std::getline(lines, line)) {

@@ -44,7 +44,7 @@ class Gates {
       else if (left_ms() < -answer_ms)
         return pass(answer.error());
       else if (step()) {
-        // Whoever went too far is waited for a little longer before the others follow.
+        // A process that went too far gets a little more time before the others follow.
         const bool turned = waited_for && waited_for != busy->link.get();
         patience =
             turned ? std::min(2 * patience, patience_max_ms) : std::min(patience, step_patience_ms);

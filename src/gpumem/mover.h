@@ -23,6 +23,8 @@
 
 namespace billow::gpumem {
 
+inline constexpr std::uint64_t chunk_bytes_max = 16ull << 30;
+
 struct ChunkImage {
   std::uint64_t id = 0, bytes = 0;
   std::vector<Piece> pieces;

@@ -9,8 +9,8 @@
 namespace billow::gpumem {
 
 inline constexpr std::size_t batches_in_flight = 3;
-// Per batch: 16 GiB, more than any chunk the shim makes.
-inline constexpr std::size_t pieces_max = 8192;
+// Per batch: more than any chunk the shim makes.
+inline constexpr std::size_t pieces_max = chunk_bytes_max / Arena::slot_bytes;
 
 struct PieceAddress {
   std::uint64_t address, bytes;

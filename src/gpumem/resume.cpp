@@ -13,21 +13,24 @@ namespace billow::gpumem {
 // not leave stays on the device; a later resume goes on from there, because the shim's answers to
 // RELEASE and CREATE do not depend on where a chunk is.
 void Service::put_back(Job& job) {
+  // The images stay as they are while the operation is held; the job's lock must not wait for a
+  // process.
+  std::vector<std::pair<std::shared_ptr<ShimLink>, ChunkImage*>> arriving;
   {
     const std::lock_guard guard(job.lock);
-    for (auto& [link, places] : job.images) {
-      for (auto& [place, chunks] : places) {
-        for (ChunkImage& chunk : chunks) {
-          if (!chunk.arriving)
-            continue;
-          const std::uint64_t id = chunk.id;
-          (void)link->ask(BILLOW_RELEASE, 0, {&id, 1}, 10000);
-          chunk.arriving = false;
-          chunk.out = true;
-          job.resident_bytes -= static_cast<std::int64_t>(chunk.bytes);
-        }
-      }
-    }
+    for (auto& [link, places] : job.images)
+      for (auto& [place, chunks] : places)
+        for (ChunkImage& chunk : chunks)
+          if (chunk.arriving)
+            arriving.emplace_back(link, &chunk);
+  }
+  for (auto& [link, chunk] : arriving) {
+    const std::uint64_t id = chunk->id;
+    (void)link->ask(BILLOW_RELEASE, 0, {&id, 1}, 10000);
+    const std::lock_guard guard(job.lock);
+    chunk->arriving = false;
+    chunk->out = true;
+    job.resident_bytes -= static_cast<std::int64_t>(chunk->bytes);
   }
   (void)move(job, true, {});
 }

@@ -11,6 +11,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cctype>
 #include <cerrno>
 #include <cstring>
@@ -22,6 +23,8 @@ namespace billow::gpumem {
 namespace {
 constexpr std::size_t line_bytes_max = 8192;
 constexpr std::size_t connections_max = 4096;
+// Of one user's jobs: eight jobs with the most processes. The rest is for the others.
+constexpr std::size_t connections_per_user_max = 1024;
 
 Result<Fd> listen_on(const std::string& path, int type, unsigned mode) {
   sockaddr_un address{};
@@ -250,10 +253,19 @@ void Server::start_connection(Fd socket, bool from_job) {
   Fd duplicate(socket ? fcntl(socket.get(), F_DUPFD_CLOEXEC, 0) : -1);
   if (!duplicate)
     return;
-  const std::lock_guard guard(connections_lock_);
-  if (connections_.size() >= connections_max)
+  ucred peer{};
+  socklen_t length = sizeof peer;
+  if (getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0)
     return;
-  const auto entry = connections_.insert(connections_.end(), std::move(duplicate));
+  const std::lock_guard guard(connections_lock_);
+  const auto same = std::count_if(connections_.begin(), connections_.end(),
+                                  [&](const auto& c) { return c.from_job && c.user == peer.uid; });
+  // The agent always gets in, also beside jobs of root.
+  if (from_job && (connections_.size() >= connections_max ||
+                   static_cast<std::size_t>(same) >= connections_per_user_max))
+    return;
+  const auto entry =
+      connections_.insert(connections_.end(), Connection{std::move(duplicate), from_job, peer.uid});
   threads_.start([this, from_job, entry, connection = std::move(socket)]() mutable {
     if (from_job)
       serve_job(std::move(connection));
@@ -266,8 +278,8 @@ void Server::start_connection(Fd socket, bool from_job) {
 
 void Server::close_connections() {
   const std::lock_guard guard(connections_lock_);
-  for (const Fd& connection : connections_)
-    shutdown(connection.get(), SHUT_RDWR);
+  for (const Connection& connection : connections_)
+    shutdown(connection.socket.get(), SHUT_RDWR);
 }
 
 void Server::serve_job(Fd socket) {

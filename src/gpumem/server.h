@@ -57,7 +57,12 @@ class Server {
   std::unique_ptr<Service> service_;
   Fd jobs_, admin_, wake_;
   std::mutex connections_lock_;
-  std::list<Fd> connections_;  // duplicates, through which close_connections() shuts sockets down
+  struct Connection {
+    Fd socket;  // a duplicate, through which close_connections() shuts it down
+    bool from_job = false;
+    unsigned user = 0;
+  };
+  std::list<Connection> connections_;
   ThreadGroup threads_;
 };
 

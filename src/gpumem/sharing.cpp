@@ -47,15 +47,18 @@ Status Service::fetch(int socket, const Answer& request) {
   head.count = 0;
   head.status = ENOENT;
   Answer answer;
-  if (const auto job = find_by_token(wanted.token))
-    if (const auto owner = owner_of(*job, wanted.slot, wanted.generation))
-      if (auto shared = shared_by(*owner, wanted.kind, wanted.key, wanted.first)) {
-        answer = std::move(*shared);
-        head.status = answer.head.status;
-        head.count = answer.head.count;
-        head.arg0 = answer.head.arg0;
-        head.arg1 = answer.head.arg1;
-      }
+  // A process of no job could ask again and again, and so keep a connection and its thread.
+  const auto job = find_by_token(wanted.token);
+  if (!job)
+    return fail(Code::unauthorized, "a process sent a token that no job has");
+  if (const auto owner = owner_of(*job, wanted.slot, wanted.generation))
+    if (auto shared = shared_by(*owner, wanted.kind, wanted.key, wanted.first)) {
+      answer = std::move(*shared);
+      head.status = answer.head.status;
+      head.count = answer.head.count;
+      head.arg0 = answer.head.arg0;
+      head.arg1 = answer.head.arg1;
+    }
   std::vector<int> descriptors;
   for (const Fd& fd : answer.descriptors)
     descriptors.push_back(fd.get());
@@ -69,19 +72,13 @@ Status Service::detach(Job& job, const std::vector<std::shared_ptr<ShimLink>>& l
     features |= slot.features;
   if (!(features & BILLOW_USES_SHARED))
     return {};
-  for (const auto& link : links)
-    for (std::uint64_t next = 0; next != UINT64_MAX;) {
-      const auto answer = link->ask(BILLOW_FOREIGN, next, {}, 10000);
-      if (!answer && link->closed())
-        break;
-      if (!answer)
-        return pass(answer.error());
-      if (answer->head.status)
-        return fail_errno("a process could not list the memory it shares", answer->head.status);
-      for (const billow_foreign& f : answer->as<billow_foreign>())
-        job.foreign[link].push_back(f);
-      next = answer->head.arg0;
-    }
+  for (const auto& link : links) {
+    auto shared = link->list<billow_foreign>(BILLOW_FOREIGN);
+    if (!shared && !link->closed())
+      return pass(shared.error());
+    if (shared && !shared->empty())
+      job.foreign[link] = std::move(*shared);
+  }
   // Before anything is undone: the owner must still have it, or it could not be mapped again.
   for (const auto& [link, all] : job.foreign)
     for (const billow_foreign& f : all) {

@@ -7,7 +7,27 @@
 #include <chrono>
 #include <cstring>
 
+#include "process/passed_descriptors.h"
+
 namespace billow::gpumem {
+
+namespace {
+
+// Requests that may wait for an answer. Beyond that the oldest one is given up.
+constexpr std::size_t outstanding_max = 256;
+constexpr int page_timeout_ms = 10000;
+
+bool brings_descriptors(std::uint16_t type) {
+  return type == BILLOW_EXPORT || type == BILLOW_CREATE || type == BILLOW_SHARE;
+}
+
+template <class M>
+void drop_oldest(M& map) {
+  while (map.size() > outstanding_max)
+    map.erase(map.begin());
+}
+
+}  // namespace
 
 Result<Answer> receive_packet(int socket) {
   unsigned char buffer[BILLOW_MESSAGE_BYTES_MAX];
@@ -25,15 +45,7 @@ Result<Answer> receive_packet(int socket) {
   if (n < 0)
     return fail_errno("the connection to a job's process broke", errno);
   Answer out;
-  for (cmsghdr* c = CMSG_FIRSTHDR(&message); c; c = CMSG_NXTHDR(&message, c)) {
-    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-      continue;
-    for (std::size_t i = 0; i < (c->cmsg_len - CMSG_LEN(0)) / sizeof(int); i++) {
-      int fd;
-      std::memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof fd);
-      out.descriptors.emplace_back(fd);
-    }
-  }
+  out.descriptors = passed_descriptors(message);
   if (n == 0)
     return fail(Code::unavailable, "the job's process ended");
   if (static_cast<std::size_t>(n) < sizeof out.head)
@@ -47,25 +59,12 @@ Status send_packet(int socket,
                    const billow_message& head,
                    std::span<const unsigned char> items,
                    std::span<const int> descriptors) {
-  iovec parts[2] = {{const_cast<billow_message*>(&head), sizeof head},
-                    {const_cast<unsigned char*>(items.data()), items.size()}};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * BILLOW_BATCH_MAX)] = {};
-  msghdr message{};
-  message.msg_iov = parts;
-  message.msg_iovlen = items.empty() ? 1 : 2;
-  if (!descriptors.empty()) {
-    message.msg_control = control;
-    message.msg_controllen = CMSG_SPACE(descriptors.size_bytes());
-    cmsghdr* c = CMSG_FIRSTHDR(&message);
-    c->cmsg_level = SOL_SOCKET;
-    c->cmsg_type = SCM_RIGHTS;
-    c->cmsg_len = CMSG_LEN(descriptors.size_bytes());
-    std::memcpy(CMSG_DATA(c), descriptors.data(), descriptors.size_bytes());
-  }
-  ssize_t n;
-  do
-    n = sendmsg(socket, &message, MSG_NOSIGNAL);
-  while (n < 0 && errno == EINTR);
+  const iovec parts[2] = {{const_cast<billow_message*>(&head), sizeof head},
+                          {const_cast<unsigned char*>(items.data()), items.size()}};
+  const ssize_t n = send_with_descriptors(socket, parts, descriptors, MSG_DONTWAIT);
+  // Hundreds of messages wait for a process whose shim reads each at once.
+  if (n < 0 && errno == EAGAIN)
+    return fail(Code::unavailable, "the job's process does not read its messages");
   if (n < 0 && (errno == EPIPE || errno == ECONNRESET))
     return fail(Code::unavailable, "the job's process ended");
   if (n < 0)
@@ -92,11 +91,15 @@ Result<std::uint32_t> ShimLink::send(std::uint16_t type,
   const Status sent =
       send_packet(socket_.get(), head,
                   {reinterpret_cast<const unsigned char*>(ids.data()), ids.size_bytes()}, numbers);
-  if (sent)
+  if (sent) {
+    asked_[head.sequence] = type;
+    drop_oldest(asked_);
     return head.sequence;
-  // The reader may not have seen the end yet. Whoever asks next must not take it for an error.
+  }
+  // The reader may not have seen the end yet. The next caller must not take it for an error.
   if (sent.error().code == Code::unavailable) {
     closed_ = true;
+    ::shutdown(socket_.get(), SHUT_RDWR);
     arrived_.notify_all();
   }
   return pass(sent.error());
@@ -132,11 +135,28 @@ Result<Answer> ShimLink::ask(std::uint16_t type,
   return wait(BILLOW_TRY(send(type, arg0, ids)), timeout_ms);
 }
 
+Result<Answer> ShimLink::list_page(std::uint16_t type, std::uint64_t next) {
+  Answer answer = BILLOW_TRY(ask(type, next, {}, page_timeout_ms));
+  if (answer.head.status)
+    return fail_errno("a process could not list its memory", answer.head.status);
+  const std::uint64_t after = answer.head.arg0;
+  if (after != UINT64_MAX && (after <= next || after > list_items_max))
+    return fail(Code::invalid, "a process listed its memory without an end");
+  return answer;
+}
+
 void ShimLink::deliver(Answer answer) {
   {
     const std::lock_guard guard(lock_);
+    const auto asked = asked_.find(answer.head.sequence);
+    if (asked == asked_.end() || asked->second != answer.head.type)
+      return;
+    asked_.erase(asked);
     ending_ = ending_ || answer.head.status == ESHUTDOWN;
+    if (!brings_descriptors(answer.head.type))
+      answer.descriptors.clear();
     answers_[answer.head.sequence] = std::move(answer);
+    drop_oldest(answers_);
   }
   arrived_.notify_all();
 }

@@ -1,6 +1,11 @@
 // One process of a job, as the GPU memory service sees it: a SOCK_SEQPACKET connection on which the
 // GPU memory service asks and the shim answers. Requests may overlap; an answer finds its request
 // by sequence number. The connection's end is the process's end.
+//
+// The process is not trusted: it belongs to a job, and the service serves all jobs of the node. An
+// answer that was not asked for is dropped, lists have an end, and a process that does not read
+// what it is sent is disconnected, so no process makes the service wait, or keep more than was
+// asked.
 #pragma once
 
 #include <algorithm>
@@ -33,8 +38,12 @@ struct Answer {
   }
 };
 
+// Of one list that a process tells page by page: more than all GPUs of a node have memory for.
+inline constexpr std::uint64_t list_items_max = 1u << 21;
+
 // Reads one packet with its descriptors. unavailable: the connection has ended.
 Result<Answer> receive_packet(int socket);
+// Never waits. unavailable: the process has ended or does not read.
 Status send_packet(int socket,
                    const billow_message& head,
                    std::span<const unsigned char> items,
@@ -62,6 +71,19 @@ class ShimLink {
                      std::uint64_t arg0,
                      std::span<const std::uint64_t> ids,
                      int timeout_ms);
+  // All pages of a list: of the chunks (BILLOW_LIST), or of the memory of other processes
+  // (BILLOW_FOREIGN).
+  template <class T>
+  Result<std::vector<T>> list(std::uint16_t type) {
+    std::vector<T> all;
+    for (std::uint64_t next = 0; next != UINT64_MAX;) {
+      const Answer answer = BILLOW_TRY(list_page(type, next));
+      for (const T& item : answer.as<T>())
+        all.push_back(item);
+      next = answer.head.arg0;
+    }
+    return all;
+  }
 
   // Called by the reader thread.
   void deliver(Answer answer);
@@ -71,10 +93,13 @@ class ShimLink {
   bool ending() const { return ending_; }
 
  private:
+  Result<Answer> list_page(std::uint16_t type, std::uint64_t next);
+
   Fd socket_;
   int pid_;
   std::mutex lock_;
   std::condition_variable arrived_;
+  std::map<std::uint32_t, std::uint16_t> asked_;  // types of the requests without an answer yet
   std::map<std::uint32_t, Answer> answers_;
   std::uint32_t next_ = 1;
   std::atomic<bool> closed_{false}, ending_{false};

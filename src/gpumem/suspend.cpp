@@ -10,24 +10,28 @@
 
 namespace billow::gpumem {
 
-// Asks every process which chunks it has.
+// Asks every process which chunks it has. Without the job's lock: the status of all jobs and the
+// connections of other processes wait for it.
 Status Service::list_chunks(Job& job, const std::vector<std::shared_ptr<ShimLink>>& links) {
-  const std::lock_guard guard(job.lock);
+  std::uint64_t left = list_items_max;  // of all processes together
   for (auto& link : links) {
     if (link->closed())
       continue;
+    const auto chunks = link->list<billow_chunk>(BILLOW_LIST);
+    if (!chunks && !link->closed())
+      return pass(chunks.error());
     std::map<std::uint32_t, std::vector<ChunkImage>> fresh;
-    for (std::uint64_t next = 0; next != UINT64_MAX;) {
-      const auto answer = link->ask(BILLOW_LIST, next, {}, 10000);
-      if (!answer && link->closed())
-        break;
-      if (!answer)
-        return pass(answer.error());
-      for (const billow_chunk& chunk : answer->as<billow_chunk>())
-        if (chunk.device < job.spec.devices.size())
-          fresh[chunk.device].push_back({chunk.id, chunk.bytes, {}, false, false});
-      next = answer->head.arg0;
+    for (const billow_chunk& chunk : chunks ? *chunks : std::vector<billow_chunk>{}) {
+      if (chunk.device >= job.spec.devices.size())
+        continue;
+      if (chunk.bytes == 0 || chunk.bytes > chunk_bytes_max || left-- == 0)
+        return fail(Code::unsupported,
+                    "a process of job " + job.spec.name +
+                        " has a chunk of more than 16 GiB, or more chunks than a node has memory",
+                    "let the program allocate in smaller pieces");
+      fresh[chunk.device].push_back({chunk.id, chunk.bytes, {}, false, false});
     }
+    const std::lock_guard guard(job.lock);
     // An image of a suspend that failed half way.
     drop_image(job, job.images[link]);
     job.images[link] = std::move(fresh);

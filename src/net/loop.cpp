@@ -20,6 +20,7 @@
 #include <atomic>
 #include <map>
 #include <span>
+#include <utility>
 
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
@@ -55,6 +56,12 @@ void call_guarded(const char* what, Fn& fn, Args... args) {
   }
 }
 
+// A callback may own its own Handle, whose destructor comes back to where the callback is dropped.
+template <class Fn>
+void drop(Fn& fn) {
+  const Fn gone = std::exchange(fn, nullptr);
+}
+
 struct TimerState : Handle::State, std::enable_shared_from_this<TimerState> {
   TimerState(asio::io_context& context, Duration p, std::function<void()> f)
       : timer(context), period(p), fn(std::move(f)) {}
@@ -79,10 +86,8 @@ struct TimerState : Handle::State, std::enable_shared_from_this<TimerState> {
     running = true;
     call_guarded("timer", fn);
     running = false;
-    if (!live) {
-      fn = nullptr;
-      return;
-    }
+    if (!live)
+      return drop(fn);
     const auto now = std::chrono::steady_clock::now();
     auto next = timer.expiry() + chrono_of(period);
     if (next < now)
@@ -94,7 +99,7 @@ struct TimerState : Handle::State, std::enable_shared_from_this<TimerState> {
     live = false;
     timer.cancel();
     if (!running)
-      fn = nullptr;
+      drop(fn);
   }
 };
 
@@ -230,7 +235,7 @@ class Poller {
     handle({events, taken(events, 0)});
     const auto until = std::chrono::steady_clock::now() + stay;
     while (stays_ && !leave_ && posts_ == 0 && std::chrono::steady_clock::now() < until) {
-      // Whoever posts from another thread counts first and then looks whether this waits.
+      // Another thread that posts first increments the count and then checks whether this waits.
       waiting_ = true;
       const std::size_t count = posts_ == 0 && !leave_ ? taken(events, 1) : 0;
       waiting_ = false;
@@ -265,7 +270,7 @@ class Poller {
       call_guarded("descriptor", impl->fn, readable, writable);
       impl->running = false;
       if (!impl->live)
-        impl->fn = nullptr;
+        drop(impl->fn);
     }
   }
 
@@ -284,7 +289,7 @@ FdWatch::~FdWatch() {
   impl_->live = false;
   impl_->poller->remove(*impl_);
   if (!impl_->running)
-    impl_->fn = nullptr;
+    drop(impl_->fn);
 }
 
 void FdWatch::want(bool read, bool write) {

@@ -33,8 +33,8 @@ inline constexpr Machine this_machine = Machine::aarch64;
 // The groups of rules of which a filter is made.
 enum CallRules : std::uint32_t {
   // Files that run with the rights of their owner or group, and file capabilities. For containers:
-  // a file that one leaves in a directory of the node would give its owner's rights to whoever
-  // executes it there. io_uring opens files without any filter.
+  // a file that one leaves in a directory of the node would give its owner's rights to anyone
+  // who executes it there. io_uring opens files without any filter.
   no_privileged_files = 1,
   // Parts of the kernel that jobs do not need and that have been the way to many an escape, and
   // what only an administrator may do anyway.

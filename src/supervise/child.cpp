@@ -14,6 +14,7 @@
 
 #include "process/become_linux.h"
 #include "process/call_filter_linux.h"
+#include "process/hide_processes_linux.h"
 #include "supervise/binds.h"
 #include "supervise/private_dev.h"
 #include "supervise/private_tmp.h"
@@ -150,7 +151,8 @@ void connect_io(const Io& io, int failure) {
   enter_cgroups(spec, born_in_v2, failure);
   if (spec.own_network && setns(fd_network, CLONE_NEWNET) != 0)
     give_up(failure, errno, "enter the job's network");
-  if (spec.hide_count > 0 || spec.binds_count > 0 || spec.private_tmp != nullptr) {
+  if (spec.hide_count > 0 || spec.binds_count > 0 || spec.private_tmp != nullptr ||
+      spec.private_proc) {
     const char* stage = "";
     int error = enter_mount_namespace(spec, &stage);
     if (error == 0 && spec.private_tmp != nullptr)
@@ -159,6 +161,10 @@ void connect_io(const Io& io, int failure) {
       error = enter_private_dev(spec, &stage);
     if (error == 0 && spec.binds_count > 0)
       error = mount_binds(spec, &stage);
+    if (error == 0 && spec.private_proc) {
+      stage = "make a private /proc";
+      error = process::hide_processes();
+    }
     if (error != 0)
       give_up(failure, error, stage);
   }

@@ -124,6 +124,8 @@ bool Ctl::send_frame(Connection& c,
     return true;
   std::size_t at = 0;
   for (const iovec& part : parts) {
+    if (part.iov_len == 0)
+      continue;  // of no address
     memcpy(c.out + at, part.iov_base, part.iov_len);
     at += part.iov_len;
   }

@@ -1,4 +1,4 @@
-// A /dev of the job's own, in a mount namespace of its own, without the devices of others.
+// Gives a job a private /dev, in a mount namespace, without devices that are not the job's.
 //
 // A new tmpfs gets the entries of /dev, except the hidden ones, and is moved over /dev: hidden
 // devices do not exist, rather than being refused. Device nodes are created if permitted (cheap to

@@ -100,7 +100,8 @@ enum class SpecTag : std::uint16_t {
   own_network = 32,    // no bytes: the job's network namespace comes as fd_network
   private_tmp = 33,    // string: directory that is the job's /tmp; its /dev/shm is private, too
   shown = 34,  // string, repeated: directory that is visible although it is below /tmp or /dev/shm
-  meta = 28,   // bytes: the agent's own notes; the supervisor ignores them
+  private_proc = 35,  // no bytes: /proc shows the processes only that the job may look into
+  meta = 28,          // bytes: the agent's own notes; the supervisor ignores them
 };
 
 // ---- log

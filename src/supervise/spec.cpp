@@ -122,6 +122,7 @@ const char* read_mark(SpecTag tag, Spec* s) {
   s->user_namespace |= tag == SpecTag::user_namespace;
   s->own_network |= tag == SpecTag::own_network;
   s->no_new_privs |= tag == SpecTag::no_new_privs;
+  s->private_proc |= tag == SpecTag::private_proc;
   return nullptr;
 }
 
@@ -150,6 +151,7 @@ const char* read_entry(const Entry& e, Spec* s) {
     case SpecTag::user_namespace:
     case SpecTag::own_network:
     case SpecTag::no_new_privs:
+    case SpecTag::private_proc:
       return read_mark(e.tag, s);
     case SpecTag::log_segment_bytes:
     case SpecTag::log_segments_max:

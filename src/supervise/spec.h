@@ -45,7 +45,7 @@ struct Spec {
   const char* cgroup_memory;
   const char* private_tmp;  // null: the node's
   const char* cgroup_freezer_v1;
-  bool user_namespace, no_new_privs, own_network;
+  bool user_namespace, no_new_privs, own_network, private_proc;
   SpecRlimit rlimits[spec_rlimits_max];
   std::uint32_t rlimits_count;
   std::int32_t nice;

@@ -40,7 +40,9 @@ Result<Fd> ask(const std::string& socket,
     Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     const auto [address, size] = net::socket_address(socket);
     Error trouble{Code::unavailable, "this node's agent does not answer", ""};
-    if (fd && ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), size) == 0) {
+    if (!fd || ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0) {
+      trouble.message += fmt::format(" ({})", ::strerrordesc_np(errno));
+    } else {
       Status sent = send_all(fd.get(), line);
       if (sent && more)
         sent = more(fd.get());
@@ -48,11 +50,14 @@ Result<Fd> ask(const std::string& socket,
         return pass(sent.error());
       auto got =
           receive_line(fd.get());  // even after a failed send: the agent may have sent the reason
-      if (got && *got == "busy")
-        deadline = system_clock().steady() + away_patience,
+      if (got && *got == "busy") {
+        deadline = system_clock().steady() + away_patience;
+        if (!busy_until)
+          busy_until = system_clock().steady() + busy_patience;
         trouble.message = "this node's agent is busy with other jobs' files";
-      if (got && *got == "busy" && !busy_until)
-        busy_until = system_clock().steady() + busy_patience;
+      }
+      if (got && *got == "again")
+        trouble.message = "this node's agent does not recognize this process as part of a job";
       if (got && *got != "again" && *got != "busy") {
         if (got->starts_with("error "))
           return fail(Code::unavailable, got->substr(6));

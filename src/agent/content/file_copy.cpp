@@ -9,6 +9,7 @@
 #include "agent/content/file_socket.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "net/blocking_io.h"
 #include "process/spawn.h"
 
 namespace billow::agent {
@@ -59,7 +60,7 @@ Status run_copy_helper(const CopyHelper& helper, const std::function<Status(int 
                 fmt::format("the copy could not be started: {}", child.error().message));
   theirs.reset();
   said.write.reset();
-  file_socket::be_patient(ours.get(), patience_s);
+  net::set_timeouts(ours.get(), patience_s);
   const Status talked = talk(ours.get());
   if (!talked) {
     std::string text = talked.error().message;

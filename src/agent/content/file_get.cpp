@@ -192,6 +192,8 @@ Status FileService::get(int peer,
   PieceSource source(*store_, [&](const std::vector<Sha256>& pieces) {
     return fetch_pieces(digest, head, tree, pieces);
   });
+  if (wish.task)
+    spares_->exchange(*wish.task, tree, work_path(options_.work_dir, *wish.task));
   const auto known = wish.task ? spares_->states_for(*wish.task, tree) : std::nullopt;
   // What the directory most likely holds is not fetched before the job has said that it does not.
   std::string wanted(tree.entries.size(), '1');

@@ -12,7 +12,6 @@
 #include <thread>
 
 #include "agent/content/file_copy.h"
-#include "agent/content/file_rights.h"
 #include "agent/content/file_socket.h"
 #include "agent/content/head_client.h"
 #include "agent/content/input_terms.h"
@@ -25,6 +24,8 @@
 #include "core/wire/codec.h"
 #include "files/pack.h"
 #include "files/scan.h"
+#include "net/blocking_io.h"
+#include "process/file_rights_linux.h"
 
 namespace billow::agent {
 namespace {
@@ -208,11 +209,11 @@ void FileService::serve(int peer,
                         TaskId task,
                         const TaskRecord& record,
                         const net::Endpoint& head) {
-  be_patient(peer, first_line_patience_s);
+  net::set_timeouts(peer, first_line_patience_s);
   const auto line = receive_line(peer);
   if (!line)
     return;
-  be_patient(peer, peer_patience_s);
+  net::set_timeouts(peer, peer_patience_s);
   Status done = fail(Code::invalid, "unknown request");
   if (line->starts_with("get ")) {
     // Only its own tree: a job may read what its user may, not everything this node may.
@@ -382,7 +383,7 @@ Result<ObjectCache::Brought> FileService::bring(TaskId task,
     };
   if (record.identity && ::geteuid() == 0)
     caller.run = [uid = record.identity->uid](const std::function<void()>& call) {
-      const FileRights rights(uid);
+      const process::FileRights rights(uid);
       if (rights.taken())
         call();
     };
@@ -416,6 +417,7 @@ void FileService::forget(TaskId task) {
 }
 
 void FileService::forget_others(const std::vector<TaskId>& live) {
+  spares_->adopt(live);
   DIR* dir = ::opendir(options_.work_dir.c_str());
   if (!dir)
     return;

@@ -2,38 +2,22 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <sys/time.h>
 
 #include <cerrno>
-#include <cstring>
 
-#include "files/passed_descriptor.h"
+#include "net/blocking_io.h"
+#include "process/passed_descriptors.h"
 
 namespace billow::agent::file_socket {
 
 Status send_all(int fd, std::string_view data) {
-  while (!data.empty()) {
-    const ssize_t n = ::send(fd, data.data(), data.size(), MSG_NOSIGNAL);
-    if (n < 0 && errno == EINTR)
-      continue;
-    if (n <= 0)
-      return fail_errno("files", n == 0 ? EPIPE : errno);
-    data.remove_prefix(static_cast<std::size_t>(n));
-  }
-  return {};
+  return net::send_all(fd, data) ? Status{} : fail_errno("files", errno);
 }
 
 Status receive(int fd, char* into, std::size_t size) {
-  while (size > 0) {
-    const ssize_t n = ::recv(fd, into, size, 0);
-    if (n < 0 && errno == EINTR)
-      continue;
-    if (n <= 0)
-      return fail(Code::unavailable, "the file transfer was interrupted");
-    into += n;
-    size -= static_cast<std::size_t>(n);
-  }
-  return {};
+  return net::receive_all(fd, into, size)
+             ? Status{}
+             : fail(Code::unavailable, "the file transfer was interrupted");
 }
 
 Result<std::string> receive_line(int fd) {
@@ -49,23 +33,9 @@ Result<std::string> receive_line(int fd) {
 
 Status send_descriptor(int fd, int sent) {
   char octet = 'f';
-  iovec part{&octet, 1};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  cmsghdr* header = CMSG_FIRSTHDR(&message);
-  header->cmsg_level = SOL_SOCKET;
-  header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(sizeof(int));
-  std::memcpy(CMSG_DATA(header), &sent, sizeof sent);
-  ssize_t n = 0;
-  do
-    n = ::sendmsg(fd, &message, MSG_NOSIGNAL);
-  while (n < 0 && errno == EINTR);
-  return n == 1 ? Status{} : fail_errno("files", errno);
+  const iovec part{&octet, 1};
+  return send_with_descriptors(fd, {&part, 1}, {&sent, 1}) == 1 ? Status{}
+                                                                : fail_errno("files", errno);
 }
 
 Result<Fd> receive_descriptor(int fd) {
@@ -95,12 +65,6 @@ bool may_fill(int descriptor, const FillTerms& terms) {
   return ::fstat(descriptor, &info) == 0 && S_ISREG(info.st_mode) && info.st_dev == terms.device &&
          info.st_uid == terms.user && info.st_nlink <= 1 &&
          (info.st_mode & (S_ISUID | S_ISGID)) == 0;
-}
-
-void be_patient(int fd, int seconds) {
-  const timeval patience{seconds, 0};
-  ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-  ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
 }
 
 }  // namespace billow::agent::file_socket

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <iterator>
@@ -15,6 +16,19 @@ namespace {
 
 constexpr std::size_t spares_max = 16;
 constexpr Duration spare_age_max = minutes(60);
+// Removing a file takes about as long as writing so much.
+constexpr std::uint64_t removal_bytes = 64 << 10;
+
+bool is_worth_keeping(const files::Tree& tree, const EntryStates& kept, std::size_t had) {
+  std::uint64_t spared = 0;
+  std::size_t same = 0;
+  for (std::size_t i = 0; i < kept.size(); ++i)
+    if (kept[i].inode != 0) {
+      spared += removal_bytes + tree.entries[i].size;
+      ++same;
+    }
+  return spared >= (had - std::min(had, same)) * removal_bytes;
+}
 
 }  // namespace
 
@@ -51,12 +65,85 @@ bool SpareDirs::take(const Whose& whose, const Sha256& tree, TaskId task, const 
   return true;
 }
 
+void SpareDirs::adopt(const std::vector<TaskId>& tasks) {
+  std::lock_guard lock(mutex_);
+  adopted_.insert(tasks.begin(), tasks.end());
+}
+
 std::optional<EntryStates> SpareDirs::states_for(TaskId task, const files::Tree& tree) {
   std::lock_guard lock(mutex_);
   const auto found = tasks_.find(task);
+  if (found == tasks_.end() && adopted_.contains(task))
+    return EntryStates(tree.entries.size());
   if (found == tasks_.end() || !found->second.tree)
     return std::nullopt;
   return agent::states_for(tree, *found->second.tree, found->second.states);
+}
+
+void SpareDirs::exchange(TaskId task, const files::Tree& tree, const std::string& path) {
+  if (give_back(task, tree, path))
+    take_content(task, tree, path);
+}
+
+// False: everything is still there.
+bool SpareDirs::give_back(TaskId task, const files::Tree& tree, const std::string& path) {
+  Spare spare;
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = tasks_.find(task);
+    if (found == tasks_.end() || !found->second.tree)
+      return false;
+    const Content& content = found->second;
+    if (is_worth_keeping(tree, agent::states_for(tree, *content.tree, content.states),
+                         content.tree->entries.size()))
+      return false;
+    spare.content = content;
+    spare.path = place_ + "/" + std::to_string(next_++);
+  }
+  spare.bytes = spare.content.tree->bytes();
+  spare.since = system_clock().steady();
+  struct stat info {};
+  const bool made = ::lstat(path.c_str(), &info) == 0 && ::mkdir(spare.path.c_str(), 0700) == 0 &&
+                    ::chown(spare.path.c_str(), info.st_uid, info.st_gid) == 0;
+  const Status moved =
+      made ? move_content(path, spare.path, *spare.content.tree, spare.content.states)
+           : Status(fail_errno(spare.path, errno));
+  if (!moved) {
+    log_warn("{}", moved.error().message);
+    (void)remove_tree(spare.path);  // what is missing now is written again
+    return false;
+  }
+  std::lock_guard lock(mutex_);
+  if (const auto found = tasks_.find(task); found != tasks_.end())
+    found->second = {.whose = spare.content.whose};
+  bytes_ += spare.bytes;
+  spares_.push_back(std::move(spare));
+  return true;
+}
+
+void SpareDirs::take_content(TaskId task, const files::Tree& tree, const std::string& path) {
+  Spare spare;
+  {
+    std::lock_guard lock(mutex_);
+    const auto own = tasks_.find(task);
+    const auto found = std::find_if(spares_.rbegin(), spares_.rend(), [&](const Spare& one) {
+      return own != tasks_.end() && one.content.whose == own->second.whose &&
+             is_worth_keeping(tree, agent::states_for(tree, *one.content.tree, one.content.states),
+                              one.content.tree->entries.size());
+    });
+    if (found == spares_.rend())
+      return;
+    spare = std::move(*found);
+    spares_.erase(std::next(found).base());
+    bytes_ -= spare.bytes;
+  }
+  const Status moved = move_content(spare.path, path, *spare.content.tree, spare.content.states);
+  if (!moved)
+    log_warn("{}", moved.error().message);
+  (void)remove_tree(spare.path);
+  std::lock_guard lock(mutex_);
+  if (const auto own = tasks_.find(task); own != tasks_.end())
+    own->second = std::move(spare.content);
 }
 
 void SpareDirs::written(TaskId task, const Sha256& digest, files::Tree tree, EntryStates states) {
@@ -80,6 +167,7 @@ bool SpareDirs::retire(TaskId task, const std::string& path) {
   Spare spare;
   {
     std::lock_guard lock(mutex_);
+    adopted_.erase(task);
     const auto found = tasks_.find(task);
     if (found == tasks_.end())
       return false;

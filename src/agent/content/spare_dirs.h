@@ -16,7 +16,9 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "agent/content/staged_tree.h"
 #include "base/clock.h"
@@ -39,8 +41,14 @@ class SpareDirs {
   // Moves a spare directory to `path`, which does not exist yet. False: there is none. Either way
   // the task's own directory may be kept when it ends.
   bool take(const Whose& whose, const Sha256& tree, TaskId task, const std::string& path);
+  // Tasks of an earlier agent process: what their directories hold is not known.
+  void adopt(const std::vector<TaskId>& tasks);
   // What is known of the task's directory, for each entry of this tree; none: it is a new one.
   std::optional<EntryStates> states_for(TaskId task, const files::Tree& tree);
+  // If removing what the task's directory holds beside this tree would take longer than writing the
+  // tree anew: its content becomes a spare directory again, and the task gets that of another spare
+  // directory, if one is worth it.
+  void exchange(TaskId task, const files::Tree& tree, const std::string& path);
   // The tree was written to the task's directory.
   void written(TaskId task, const Sha256& digest, files::Tree tree, EntryStates states);
   // The task has ended. False: its directory cannot be kept, and is still there.
@@ -61,6 +69,8 @@ class SpareDirs {
     SteadyTime since;
     Content content;
   };
+  bool give_back(TaskId task, const files::Tree& tree, const std::string& path);
+  void take_content(TaskId task, const files::Tree& tree, const std::string& path);
   std::list<Spare> unwanted(Duration age_max);  // taken out of the list; the mutex is held
   static void remove(const std::list<Spare>& spares);
 
@@ -68,6 +78,7 @@ class SpareDirs {
   const std::uint64_t bytes_max_;
   std::mutex mutex_;
   std::map<TaskId, Content> tasks_;
+  std::set<TaskId> adopted_;
   std::list<Spare> spares_;  // oldest first
   std::uint64_t bytes_ = 0, next_ = 1;
 };

@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdio.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -40,6 +41,17 @@ std::int64_t file_clock_ns() {
   timespec now{};
   ::clock_gettime(CLOCK_REALTIME_COARSE, &now);
   return now.tv_sec * 1'000'000'000 + now.tv_nsec;
+}
+
+// Returns when a change of a file will show in its times, the newest of which is this. A clock that
+// was set back is not waited for: without states the files are written again, nothing worse.
+Status wait_until_after(std::int64_t newest_ns) {
+  for (int i = 0; file_clock_ns() <= newest_ns; ++i) {
+    if (i == 100)
+      return fail(Code::conflict, "the clock was set back");
+    ::usleep(1000);
+  }
+  return {};
 }
 
 std::vector<std::string> names_in(DIR* dir) {
@@ -219,13 +231,7 @@ Result<EntryStates> settled_states(const std::string& directory,
     out[i] = state_of(info);
     newest = std::max(newest, out[i].ctime_ns);
   }
-  // A change within the same step of the clock would not show. A clock that was set back is not
-  // waited for: without these states the files are written again, nothing worse.
-  for (int i = 0; file_clock_ns() <= newest; ++i) {
-    if (i == 100)
-      return fail(Code::conflict, "the clock was set back");
-    ::usleep(1000);
-  }
+  BILLOW_TRY_VOID(wait_until_after(newest));
   return out;
 }
 
@@ -258,6 +264,52 @@ EntryStates states_for(const files::Tree& tree,
       out[i] = states[found->second];
   }
   return out;
+}
+
+Status move_content(const std::string& from,
+                    const std::string& to,
+                    const files::Tree& tree,
+                    EntryStates& states) {
+  if (states.size() != tree.entries.size())
+    return fail(Code::internal, "the states are those of another tree");
+  const auto open_directory = [](const std::string& path) {
+    return Fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  };
+  Fd listed = open_directory(from);
+  const Fd target = open_directory(to);
+  const int source = listed.get();
+  std::unique_ptr<DIR, int (*)(DIR*)> dir(listed && target ? ::fdopendir(source) : nullptr,
+                                          ::closedir);
+  if (!dir)
+    return fail_errno(from, errno);
+  (void)listed.release();
+  std::unordered_map<std::string_view, std::size_t> files_here;
+  for (std::size_t i = 0; i < tree.entries.size(); ++i)
+    if (const files::Entry& e = tree.entries[i];
+        e.kind == files::Kind::file && e.path.find('/') == std::string::npos)
+      files_here.emplace(e.path, i);
+  std::int64_t newest = 0;
+  for (const std::string& name : names_in(dir.get())) {
+    const auto found = files_here.find(name);
+    EntryState* state = found == files_here.end() ? nullptr : &states[found->second];
+    struct stat before {
+    }, after{};
+    const bool unchanged = state && state->inode != 0 &&
+                           ::fstatat(source, name.c_str(), &before, AT_SYMLINK_NOFOLLOW) == 0 &&
+                           *state == state_of(before);
+    if (::renameat2(source, name.c_str(), target.get(), name.c_str(), RENAME_NOREPLACE) != 0)
+      return fail_errno(from + "/" + name, errno);
+    if (!state)
+      continue;
+    EntryState moved;
+    if (unchanged && ::fstatat(target.get(), name.c_str(), &after, AT_SYMLINK_NOFOLLOW) == 0)
+      moved = state_of(after);
+    newest = std::max(newest, moved.ctime_ns);
+    state->ctime_ns = moved.ctime_ns;
+    if (*state != moved)
+      *state = {};
+  }
+  return wait_until_after(newest);
 }
 
 std::string encode_states(const EntryStates& states) {

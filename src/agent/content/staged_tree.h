@@ -43,6 +43,14 @@ EntryStates states_for(const files::Tree& tree,
                        const files::Tree& known,
                        const EntryStates& states);
 
+// Moves everything that is in one directory into another, which is empty. The states stay those of
+// the tree: a file directly in the directory gets a new time by being moved, so its state is taken
+// anew if it was unchanged, and becomes all zero if not. An error: some may have been moved.
+Status move_content(const std::string& from,
+                    const std::string& to,
+                    const files::Tree& tree,
+                    EntryStates& states);
+
 std::string encode_states(const EntryStates& states);
 // An error unless there is one for each of `count` entries.
 Result<EntryStates> decode_states(std::string_view bytes, std::size_t count);

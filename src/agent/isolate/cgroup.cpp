@@ -46,8 +46,16 @@ std::int64_t get_field(const std::string& path, std::string_view name) {
       return std::atoll(line.c_str() + name.size() + 1);
   return 0;
 }
+// Regardless of the umask of this agent, or of another one that made the group: with cgroup v2, the
+// program that starts a container reads the group's files as the job's user.
 int make_dir(const std::string& path) {
-  return ::mkdir(path.c_str(), 0755) == 0 || errno == EEXIST ? 0 : errno;
+  constexpr mode_t mode = 0755;
+  if (::mkdir(path.c_str(), mode) != 0 && errno != EEXIST)
+    return errno;
+  struct stat made {};
+  if (::stat(path.c_str(), &made) == 0 && (made.st_mode & mode) != mode)
+    (void)::chmod(path.c_str(), mode);
+  return 0;
 }
 
 bool lists(const std::string& words, std::string_view word) {
@@ -154,7 +162,7 @@ Cgroups Cgroups::detect(Options options) {
   c.uplink_leaf_ = "/" + owner + "uplink-";
   c.cpu_missing_ = c.memory_missing_ = c.pids_missing_ = {no_mount_why, no_mount_hint};
   std::string v2_mount, v1_memory;
-  Missing freezer_missing;
+  Missing freezer_missing, devices_missing;
   auto mounts = read_file(options.mounts_file, 4 << 20);
   for (const std::string& line : split(mounts ? *mounts : "", '\n')) {
     const auto words = split(line, ' ');
@@ -178,6 +186,8 @@ Cgroups Cgroups::detect(Options options) {
       c.probe_v1("pids", words[1], &c.pids_, &c.pids_missing_);
     if (has("freezer"))
       c.probe_v1("freezer", words[1], &c.freezer_, &freezer_missing);
+    if (has("devices"))
+      c.probe_v1("devices", words[1], &c.devices_, &devices_missing);
   }
   if (!v2_mount.empty())
     c.probe_v2(v2_mount);
@@ -276,6 +286,23 @@ Result<TaskCgroup> Cgroups::create_leaf(const std::string& leaf, const CgroupLim
         set((v2 ? group.v2 : group.v1.back()) + "/pids.max", std::to_string(limits.pids_max)));
   }
   return group;
+}
+
+Status Cgroups::deny_devices(TaskId id,
+                             const std::vector<DeviceNumber>& denied,
+                             TaskCgroup& group) const {
+  const std::string parent = v1_parent("devices");
+  if (parent.empty())
+    return fail(Code::unsupported, "no device controller is writable, neither v2 nor v1");
+  const std::string path = parent + leaf_ + std::to_string(id.value);
+  if (const int error = make_dir(path))
+    return fail_errno("create the cgroup " + path, error);
+  for (const DeviceNumber& device : denied)
+    if (const int error = put_value(path + "/devices.deny",
+                                    fmt::format("c {}:{} rwm", device.major, device.minor)))
+      return fail_errno("deny a device in " + path, error);
+  group.v1.push_back(path);
+  return {};
 }
 
 TaskCgroup Cgroups::find_leaf(const std::string& leaf) const {

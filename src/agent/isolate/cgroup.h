@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "agent/isolate/device_guard.h"
 #include "agent/isolate/task_spec.h"
 #include "base/ids.h"
 #include "base/result.h"
@@ -72,6 +73,10 @@ class Cgroups {
   // Creates the groups of a task. A v1 group is created only for a limit that was asked for,
   // because entering one pauses the kernel.
   Result<TaskCgroup> create(TaskId id, const CgroupLimits& limits) const;
+  // Adds a v1 group in which these devices cannot be opened, for machines whose v2 takes no program
+  // for that (device_guard.h).
+  Status deny_devices(TaskId id, const std::vector<DeviceNumber>& denied, TaskCgroup& group) const;
+  bool denies_devices() const { return devices_ != CgroupKind::none; }
   // The groups of the programs that fetch what a task needs, before it starts: with limits of their
   // own, because the task's may be too low for them.
   Result<TaskCgroup> create_for_fetch(TaskId id) const;
@@ -110,7 +115,7 @@ class Cgroups {
   void probe_v2(const std::string& mount);
 
   CgroupKind cpu_ = CgroupKind::none, memory_ = CgroupKind::none, pids_ = CgroupKind::none,
-             freezer_ = CgroupKind::none;
+             freezer_ = CgroupKind::none, devices_ = CgroupKind::none;
   std::string v2_parent_;  // ".../billow", writable
   std::string shared_oom_counter_;
   std::vector<std::pair<std::string, std::string>> v1_parents_;  // controller → ".../billow"

@@ -61,10 +61,12 @@ Status deny_devices(const std::string& path, const std::vector<DeviceNumber>& de
   return attach_bpf(cgroup.get(), program.get(), kind.attach);
 }
 
-std::string describe_device_guard(bool groups) {
+std::string describe_device_guard(bool groups, bool v1) {
   const auto program = load_bpf(denying_program({{0, 0}}), kind);
   if (groups && program)
     return "device control: jobs cannot open other jobs' GPUs (BPF on their control groups)";
+  if (v1)
+    return "device control: jobs cannot open other jobs' GPUs (the device controller of cgroup v1)";
   return fmt::format(
       "device control: not available ({}): only the private /dev keeps jobs from other GPUs",
       groups ? program.error().message : "no writable cgroup v2");

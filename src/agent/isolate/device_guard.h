@@ -1,7 +1,8 @@
 // Keeps a job from the GPUs that it does not have: a BPF program on the task's v2 control group
 // refuses to open their device files, whatever path or mount namespace they are reached through.
-// The private /dev (sandbox.h) hides them; this is what holds. Whatever runs for the job in its
-// groups (hooks, SSH sessions) is under it; other processes of the same user are not.
+// Without v2, the device controller of v1 does (cgroup.h). The private /dev (sandbox.h) hides them;
+// this is what holds. Whatever runs for the job in its groups (hooks, SSH sessions) is under it;
+// other processes of the same user are not.
 #pragma once
 
 #include <string>
@@ -21,7 +22,8 @@ std::vector<DeviceNumber> device_numbers(const std::vector<std::string>& names);
 // Before the task's first process.
 Status deny_devices(const std::string& cgroup, const std::vector<DeviceNumber>& denied);
 
-// A line for `billow doctor`. `groups`: tasks have v2 control groups on this machine.
-std::string describe_device_guard(bool groups);
+// A line for `billow doctor`. `groups`: tasks have v2 control groups on this machine; `v1`: it has
+// the device controller of v1.
+std::string describe_device_guard(bool groups, bool v1);
 
 }  // namespace billow::agent

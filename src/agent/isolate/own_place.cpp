@@ -56,7 +56,7 @@ Status check_parent(const std::string& under) {
                        (::stat("/", &root) == 0 && info.st_uid == root.st_uid);
   if (!S_ISDIR(info.st_mode) || !trusted)
     return fail(Code::conflict,
-                fmt::format("{} is not a directory of the system: it belongs to uid {}", under,
+                fmt::format("{} must be a directory that belongs to root, not to uid {}", under,
                             info.st_uid),
                 fmt::format("run chown root {}", under));
   if ((info.st_mode & writable_by_others) != 0 && (info.st_mode & S_ISVTX) == 0)
@@ -131,10 +131,10 @@ Result<Fd> OwnPlace::directory(const Directory& wanted) const {
     if (!next || ::fstat(next.get(), &info) != 0)
       return fail_errno(below(wanted.relative), errno);
     if (!last && (info.st_uid != ::geteuid() || (info.st_mode & writable_by_others) != 0))
-      return fail(
-          Code::conflict,
-          fmt::format("{} is below a directory that other users can write", below(wanted.relative)),
-          "remove it and try again");
+      return fail(Code::conflict,
+                  fmt::format("{} is below a directory that other users can write to",
+                              below(wanted.relative)),
+                  "remove it and try again");
     if (made && last && wanted.owner && ::geteuid() == 0 &&
         ::fchown(next.get(), wanted.owner->uid, wanted.owner->gid) != 0)
       return fail_errno(below(wanted.relative), errno);

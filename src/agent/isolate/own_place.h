@@ -57,7 +57,7 @@ class OwnPlace {
 };
 
 // Opens a directory that belongs to this agent and that nobody else can write; an error otherwise.
-// Whoever can write an agent's data directory decides what the agent does.
+// A user who can write to an agent's data directory decides what the agent does.
 Result<Fd> open_own_directory(const std::string& path);
 
 }  // namespace billow::agent

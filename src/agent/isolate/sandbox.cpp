@@ -7,9 +7,11 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <functional>
 
 #include "base/file.h"
 #include "base/text.h"
+#include "process/hide_processes_linux.h"
 #include "process/spawn.h"
 
 namespace billow::agent {
@@ -33,13 +35,9 @@ int try_namespaces(const std::string& user_map) {
   return 0;
 }
 
-int in_child(bool user) {
-  const unsigned uid = ::geteuid();
-  const std::string user_map = user ? fmt::format("{} {} 1", uid, uid) : "";
+int in_child(std::function<int()> body) {
   process::Spawn request;
-  request.body = [&user_map] {
-    return try_namespaces(user_map);
-  };
+  request.body = std::move(body);
   auto child = process::spawn(request);
   if (!child)
     return EPERM;
@@ -47,14 +45,52 @@ int in_child(bool user) {
   return ended.signal() == 0 ? ended.code() : EPERM;
 }
 
+int try_as_user() {
+  const std::string user_map = fmt::format("{0} {0} 1", ::geteuid());
+  return in_child([&user_map] { return try_namespaces(user_map); });
+}
+
+int try_hiding_processes() {
+  if (::unshare(CLONE_NEWNS) != 0)
+    return errno;
+  if (::mount(nullptr, "/", nullptr, MS_REC | MS_SLAVE, nullptr) != 0)
+    return errno;
+  return process::hide_processes();
+}
+
+// Container engines and LXCFS mount over parts of /proc, to hide or to replace them. A new /proc
+// would show these parts again.
+bool proc_is_whole() {
+  const auto mounts = read_file("/proc/self/mounts", 4 << 20);
+  if (!mounts)
+    return false;
+  for (const std::string& line : split(*mounts, '\n')) {
+    const auto words = split(line, ' ');
+    if (words.size() > 1 && words[1].starts_with("/proc/") &&
+        words[1] != "/proc/sys/fs/binfmt_misc")
+      return false;
+  }
+  return true;
+}
+
+std::string why_processes_are_seen() {
+  if (!proc_is_whole())
+    return "parts of /proc are mounted over";
+  const int error = in_child(try_hiding_processes);
+  return error == 0 ? "" : strerrordesc_np(error);
+}
+
 }  // namespace
 
 Sandbox Sandbox::detect() {
-  const int as_root = in_child(false);
-  if (as_root == 0)
-    return Sandbox(SandboxKind::private_dev);
+  const int as_root = in_child([] { return try_namespaces(""); });
+  if (as_root == 0) {
+    Sandbox sandbox(SandboxKind::private_dev);
+    sandbox.seen_processes_ = why_processes_are_seen();
+    return sandbox;
+  }
   // A user namespace has our user only; jobs of other users need root anyway.
-  const int as_user = ::geteuid() != 0 ? in_child(true) : as_root;
+  const int as_user = ::geteuid() != 0 ? try_as_user() : as_root;
   if (as_user == 0)
     return Sandbox(SandboxKind::user_namespace);
   return Sandbox(SandboxKind::variables_only, strerrordesc_np(as_user));
@@ -113,6 +149,12 @@ std::string Sandbox::report() const {
       "CAP_SYS_ADMIN, or allow "
       "unprivileged user namespaces",
       why_);
+}
+
+std::string Sandbox::report_processes() const {
+  if (hides_processes())
+    return "processes: plain jobs of other users see only their own in /proc";
+  return fmt::format("processes: hiding those of others is not available ({})", seen_processes_);
 }
 
 std::vector<DeviceNode> device_nodes(const std::vector<std::vector<std::string>>& files_by_gpu) {

@@ -36,14 +36,18 @@ class Sandbox {
   // Mounts volumes in the job's own namespace. An error if this agent may not mount, or a volume is
   // not on this node.
   Status bind_to(TaskSpec& spec, const std::vector<BoundVolume>& volumes) const;
-  // A line for `billow doctor`.
   // Whether a job of another user can have a /tmp of its own.
   bool makes_private_tmp() const { return kind_ == SandboxKind::private_dev; }
+  // Whether it can have a /proc that does not show the processes of others.
+  bool hides_processes() const { return seen_processes_.empty(); }
+  // Lines for `billow doctor`.
   std::string report() const;
+  std::string report_processes() const;
 
  private:
   SandboxKind kind_ = SandboxKind::variables_only;
   std::string why_;
+  std::string seen_processes_ = "not tried";  // why they cannot be hidden; empty: they can
 };
 
 // The device nodes that belong to single GPUs, from the files that each GPU reports by index

@@ -85,6 +85,8 @@ void write_isolation(Writer& w, const TaskSpec& spec) {
     w.text(SpecTag::shown, path);
   if (spec.own_network)
     w.mark(SpecTag::own_network);
+  if (spec.private_proc)
+    w.mark(SpecTag::private_proc);
   if (spec.no_new_privs)
     w.mark(SpecTag::no_new_privs);
   if (spec.refused_calls != 0)

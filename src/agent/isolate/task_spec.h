@@ -49,6 +49,7 @@ struct TaskSpec {
   bool user_namespace = false;
   std::string private_tmp;         // directory that is the job's /tmp; empty: the node's
   std::vector<std::string> shown;  // directories that are visible nevertheless
+  bool private_proc = false;       // /proc hides processes that the job may not look into
   bool own_network = false;        // the launcher gives the supervisor a network namespace
   std::vector<ResourceLimit> resource_limits;
   std::optional<int> nice;

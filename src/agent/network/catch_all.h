@@ -1,6 +1,7 @@
-// Hands the connections and packets that a job sends to addresses of elsewhere to two sockets, on
-// whatever port. In the job's network these addresses are local, so the kernel looks for a socket
-// there; a BPF program (sk_lookup, Linux 5.9) answers that look-up.
+// Hands all connections and packets that a job sends to other machines to two sockets, one for
+// connections and one for packets, whatever the port. In the job's network the foreign addresses
+// count as local, so the kernel looks for a socket there; a BPF program (sk_lookup, Linux 5.9)
+// answers that look-up.
 #pragma once
 
 #include <vector>

@@ -39,7 +39,7 @@ struct NodeOptions {
   // After that signal the agent leaves, even if its tasks have not: just before the engine would
   // kill it. (Slurm does so after 30 s.)
   Duration leave_within = seconds(20);
-  bool jobs_as_agent = false;  // jobs run as the agent's own user, whoever submitted them
+  bool jobs_as_agent = false;                 // every job runs as the agent's own user
   std::optional<UserRecord> without_account;  // see Tasks::Options
   // Limit for models and data from outside, and separately for projects' cache directories.
   std::uint64_t cache_bytes_max = 100ull << 30;
@@ -51,6 +51,7 @@ struct NodeOptions {
   std::string metadata_url;       // of the cloud's metadata service; empty: the usual address
   std::string metrics;            // address that serves this node's /metrics; empty: none
   bool allow_metadata = false;    // jobs may use the cloud's metadata service
+  bool metadata_closed = false;   // as in NodeRules, if the policy does not say it
   bool allow_namespaces = false;  // jobs may create user namespaces
   std::string pool;               // empty: the node joined by itself
   bool bills = false;       // the node costs money while it exists: it is given back when idle

@@ -102,7 +102,7 @@ Status check_image_pattern(const std::string& pattern) {
                  std::string_view("._-*?[]!^").find(c) != std::string_view::npos ||
                  (i == 0 && (c == ':' || (c >= 'A' && c <= 'Z')));
         }))
-      return refused(fmt::format("\"{}\" is no part of a name", parts[i]));
+      return refused(fmt::format("\"{}\" cannot be part of an image's name", parts[i]));
   }
   return {};
 }
@@ -126,6 +126,35 @@ Status add_image_rules(const std::vector<std::string>& words, ImageRules& rules)
   return {};
 }
 
+// Lines of two words, of which the second is one of two.
+struct Choice {
+  std::string_view word, yes, no;
+  void (*set)(NodePolicy&, bool);
+};
+constexpr Choice choices[] = {
+    {"isolation", "strict", "plain",
+     [](NodePolicy& p, bool yes) {
+       p.strict_only = yes;
+     }},
+    {"tmp", "private", "shared",
+     [](NodePolicy& p, bool yes) {
+       p.rules.private_tmp = yes;
+     }},
+    {"proc", "private", "shared",
+     [](NodePolicy& p, bool yes) {
+       p.rules.private_proc = yes;
+     }},
+    {"metadata", "closed", "unguarded",
+     [](NodePolicy& p, bool yes) {
+       p.rules.metadata_closed = yes;
+     }},
+};
+
+const Choice* find_choice(std::string_view word) {
+  const auto* found = std::ranges::find(choices, word, &Choice::word);
+  return found == std::end(choices) ? nullptr : found;
+}
+
 // "disk" and a size, "half" (of what is free) or "none".
 Result<std::optional<std::int64_t>> disk_rule(const std::vector<std::string>& words) {
   if (words.size() == 2 && words[1] == "half")
@@ -137,7 +166,7 @@ Result<std::optional<std::int64_t>> disk_rule(const std::vector<std::string>& wo
       words.size() == 2 && !words[1].empty() && (words[1].back() < '0' || words[1].back() > '9');
   const auto bytes = unit ? parse_bytes(words[1]) : fail(Code::invalid, "");
   if (!bytes || *bytes == 0 || *bytes > std::uint64_t{INT64_MAX})
-    return fail(Code::invalid, "disk is a size like 200GB, half or none");
+    return fail(Code::invalid, "disk must be a size like 200GB, half or none");
   return std::optional(static_cast<std::int64_t>(*bytes));
 }
 
@@ -171,28 +200,22 @@ Result<NodePolicy> parse_node_policy(std::string_view text) {
       return fail(
           Code::invalid, fmt::format("line {}: {}", number, why),
           "each line is: allow ACCOUNT…, deny ACCOUNT…, root USER…|none, isolation "
-          "strict|plain, tmp private|shared, disk SIZE|half|none or images PATTERN…|none|pinned|"
-          "signed FILE…");
+          "strict|plain, tmp private|shared, proc private|shared, metadata closed|unguarded, "
+          "disk SIZE|half|none or images PATTERN…|none|pinned|signed FILE…");
     };
     if (words.size() < 2)
       return bad(fmt::format("\"{}\" names nobody", words[0]));
-    if (words[0] == "isolation") {
-      if (words.size() != 2 || (words[1] != "strict" && words[1] != "plain"))
-        return bad("isolation is strict or plain");
-      policy.strict_only = words[1] == "strict";
-      continue;
-    }
-    if (words[0] == "tmp") {
-      if (words.size() != 2 || (words[1] != "private" && words[1] != "shared"))
-        return bad("tmp is private or shared");
-      policy.private_tmp = words[1] == "private";
+    if (const Choice* choice = find_choice(words[0])) {
+      if (words.size() != 2 || (words[1] != choice->yes && words[1] != choice->no))
+        return bad(fmt::format("{} is {} or {}", choice->word, choice->yes, choice->no));
+      choice->set(policy, words[1] == choice->yes);
       continue;
     }
     if (words[0] == "disk") {
       const auto bytes = disk_rule(words);
       if (!bytes)
         return bad(bytes.error().message);
-      policy.disk_bytes = *bytes;
+      policy.rules.disk_bytes = *bytes;
       continue;
     }
     if (words[0] == "images") {
@@ -239,10 +262,6 @@ Result<NodePolicy> load_node_policy(const std::string& path) {
     return fail(Code::invalid, fmt::format("the keys of the node's policy {} exceed {} bytes", file,
                                            policy_bytes_max));
   return policy;
-}
-
-Result<std::optional<std::int64_t>> disk_of_policy(const std::string& path) {
-  return BILLOW_TRY(load_node_policy(path)).disk_bytes;
 }
 
 Status check_policy(const NodePolicy& policy, const std::string& owner, const UserRecord& account) {

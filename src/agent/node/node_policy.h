@@ -12,6 +12,8 @@
 //   root  none              or the Billow users whose jobs may run as root
 //   isolation strict        only jobs with strict isolation
 //   tmp private             plain jobs have a /tmp and a /dev/shm of their own
+//   proc shared             plain jobs see all processes in /proc
+//   metadata closed         no job that could reach the cloud's metadata service
 //   disk 200GB              of the node's disk, for a job that asks for none; or half, none
 //   images ghcr.io/acme/**  these images; `none`: no images
 //   images pinned           only images that are named by their digest
@@ -22,12 +24,12 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "agent/isolate/users.h"
+#include "agent/task/node_rules.h"
 #include "base/result.h"
 #include "core/model/surroundings.h"
 
@@ -57,10 +59,7 @@ struct NodePolicy {
   std::vector<AccountRule> allow, deny;
   std::vector<std::string> root_for = {"root"};
   bool strict_only = false;  // no jobs but those with strict isolation
-  bool private_tmp = false;  // for plain jobs of users other than the agent's
-  // Of the node's disk, for a job that does not say --disk; 0: no limit. Missing: half of what is
-  // free when the job begins.
-  std::optional<std::int64_t> disk_bytes;
+  NodeRules rules;
   ImageRules images;
 };
 
@@ -68,7 +67,6 @@ Result<NodePolicy> parse_node_policy(std::string_view text);
 // The policy of this machine, from the file at `path`, or from the usual place if it is empty. An
 // error if others could have written it.
 Result<NodePolicy> load_node_policy(const std::string& path);
-Result<std::optional<std::int64_t>> disk_of_policy(const std::string& path);
 
 // Whether a job of this Billow user may run as the account.
 Status check_policy(const NodePolicy& policy, const std::string& owner, const UserRecord& account);

@@ -269,12 +269,12 @@ Status NodeAgent::open_tasks() {
                          const ImageRules rules = BILLOW_TRY(load_node_policy(file)).images;
                          return ImageTerms{rules.signers, rules.pinned || !rules.names.empty()};
                        },
-                       .private_tmp = [file = options_.policy_file]() -> Result<bool> {
-                         return BILLOW_TRY(load_node_policy(file)).private_tmp;
+                       .rules = [file = options_.policy_file]() -> Result<NodeRules> {
+                         return BILLOW_TRY(load_node_policy(file)).rules;
                        },
-                       .disk_bytes = [file = options_.policy_file] { return disk_of_policy(file); },
                        .pull_patience = options_.pull_patience,
                        .allow_metadata = options_.allow_metadata,
+                       .metadata_closed = options_.metadata_closed,
                        .allow_namespaces = options_.allow_namespaces,
                        .without_account = options_.without_account,
                        .reach =

@@ -21,51 +21,18 @@
 #include <vector>
 
 #include "base/text.h"
+#include "net/blocking_io.h"
 
 namespace billow::agent {
 namespace {
 
 constexpr Duration listens_for = seconds(20);
-constexpr Duration io_patience = seconds(5);
+constexpr int io_patience_s = 5;
 constexpr int streams = 4;  // one connection is limited by one core on either side
 constexpr int pings = 200;
 constexpr std::size_t piece_bytes = 256 << 10;
 constexpr std::size_t connections_max = 16;
 constexpr char mode_sink = 'S', mode_echo = 'E', granted = '+';
-
-void set_patience(int fd) {
-  const timeval patience{static_cast<time_t>(io_patience.ns / 1'000'000'000), 0};
-  ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-  ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
-}
-
-bool send_all(int fd, const void* data, std::size_t size) {
-  const char* at = static_cast<const char*>(data);
-  while (size > 0) {
-    const ssize_t sent = ::send(fd, at, size, MSG_NOSIGNAL);
-    if (sent < 0 && errno == EINTR)
-      continue;
-    if (sent <= 0)
-      return false;
-    at += sent;
-    size -= static_cast<std::size_t>(sent);
-  }
-  return true;
-}
-
-bool receive_all(int fd, void* data, std::size_t size) {
-  char* at = static_cast<char*>(data);
-  while (size > 0) {
-    const ssize_t got = ::recv(fd, at, size, 0);
-    if (got < 0 && errno == EINTR)
-      continue;
-    if (got <= 0)
-      return false;
-    at += got;
-    size -= static_cast<std::size_t>(got);
-  }
-  return true;
-}
 
 // Compares in constant time, so that the time does not reveal how much matches.
 bool same(std::string_view a, std::string_view b) {
@@ -76,17 +43,17 @@ bool same(std::string_view a, std::string_view b) {
 }
 
 void serve_one(Fd fd, const std::string& secret) {
-  set_patience(fd.get());
+  net::set_timeouts(fd.get(), io_patience_s);
   std::string shown(secret.size(), '\0');
   char mode = 0;
-  if (!receive_all(fd.get(), shown.data(), shown.size()) || !same(shown, secret) ||
-      !receive_all(fd.get(), &mode, 1) || !send_all(fd.get(), &granted, 1))
+  if (!net::receive_all(fd.get(), shown.data(), shown.size()) || !same(shown, secret) ||
+      !net::receive_all(fd.get(), &mode, 1) || !net::send_all(fd.get(), {&granted, 1}))
     return;
   if (mode == mode_echo) {
     const int on = 1;
     ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    for (char ping[64];
-         receive_all(fd.get(), ping, sizeof ping) && send_all(fd.get(), ping, sizeof ping);) {}
+    for (char ping[64]; net::receive_all(fd.get(), ping, sizeof ping) &&
+                        net::send_all(fd.get(), {ping, sizeof ping});) {}
     return;
   }
   std::vector<char> piece(piece_bytes);
@@ -98,7 +65,7 @@ void serve_one(Fd fd, const std::string& secret) {
       return;
     total += static_cast<std::uint64_t>(got);
   }
-  send_all(fd.get(), &total, sizeof total);
+  net::send_all(fd.get(), {reinterpret_cast<const char*>(&total), sizeof total});
 }
 
 Result<Fd> connect_to(const StreamTarget& target, char mode) {
@@ -111,7 +78,7 @@ Result<Fd> connect_to(const StreamTarget& target, char mode) {
     return fail(Code::unavailable, fmt::format("{}: {}", target.address, ::gai_strerror(error)));
   Fd fd(::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (fd)
-    set_patience(fd.get());
+    net::set_timeouts(fd.get(), io_patience_s);
   const bool connected = fd && ::connect(fd.get(), found->ai_addr, found->ai_addrlen) == 0;
   const int error = errno;
   ::freeaddrinfo(found);
@@ -124,7 +91,7 @@ Result<Fd> connect_to(const StreamTarget& target, char mode) {
   ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   char answer = 0;
   const std::string greeting = target.secret + mode;
-  if (!send_all(fd.get(), greeting.data(), greeting.size()) || !receive_all(fd.get(), &answer, 1) ||
+  if (!net::send_all(fd.get(), greeting) || !net::receive_all(fd.get(), &answer, 1) ||
       answer != granted)
     return fail(Code::unavailable,
                 fmt::format("{} accepted the connection and closed it", target.address));
@@ -138,7 +105,8 @@ Result<std::int64_t> latency_us(const StreamTarget& target) {
   const SteadyTime end = system_clock().steady() + seconds(2);
   for (int i = 0; i < pings && system_clock().steady() < end; ++i) {
     const SteadyTime began = system_clock().steady();
-    if (!send_all(fd.get(), ping, sizeof ping) || !receive_all(fd.get(), ping, sizeof ping))
+    if (!net::send_all(fd.get(), {ping, sizeof ping}) ||
+        !net::receive_all(fd.get(), ping, sizeof ping))
       return fail(Code::unavailable, "the connection was lost");
     took.push_back((system_clock().steady() - began).ns / 1000);
   }
@@ -155,11 +123,11 @@ struct Leg {
 void push(const Fd& fd, SteadyTime end, Leg& leg) {
   const std::vector<char> piece(piece_bytes, 'b');
   while (system_clock().steady() < end)
-    if (!send_all(fd.get(), piece.data(), piece.size()))
+    if (!net::send_all(fd.get(), {piece.data(), piece.size()}))
       return void(leg.broke = true);
   ::shutdown(fd.get(), SHUT_WR);
   // Count bytes that have arrived, not bytes in this kernel's buffers.
-  leg.broke = !receive_all(fd.get(), &leg.bytes, sizeof leg.bytes);
+  leg.broke = !net::receive_all(fd.get(), &leg.bytes, sizeof leg.bytes);
 }
 
 std::string interface_of(int fd) {
@@ -266,11 +234,13 @@ Result<StreamFigures> run_stream_test(const StreamTarget& target) {
   StreamFigures figures;
   figures.latency_us = BILLOW_TRY(latency_us(target));
   std::vector<Fd> ways;
+  ways.reserve(streams);
   for (int i = 0; i < streams; ++i)
     ways.push_back(BILLOW_TRY(connect_to(target, mode_sink)));
   figures.interface = interface_of(ways.front().get());
   std::vector<Leg> legs(ways.size());
   std::vector<std::thread> threads;
+  threads.reserve(ways.size());
   const SteadyTime began = system_clock().steady(), end = began + target.lasts;
   for (std::size_t i = 0; i < ways.size(); ++i)
     threads.emplace_back([&, i] { push(ways[i], end, legs[i]); });

@@ -29,12 +29,19 @@ namespace billow::agent {
 namespace {
 
 constexpr int ancestors_max = 64;
+constexpr Duration remove_groups_every = seconds(1);
 
 // Distinguishes this agent's tasks from those of another agent on the same machine, which may have
 // the same numbers.
 std::string owner_of(const std::string& data_dir) {
   char resolved[PATH_MAX];
   return sha256_hex(::realpath(data_dir.c_str(), resolved) ? resolved : data_dir).substr(0, 12);
+}
+
+Result<NetworkGuard> guard_for(const Tasks::Options& options) {
+  if (options.allow_metadata)
+    return fail(Code::invalid, "jobs may use the cloud's metadata service");
+  return NetworkGuard::create();
 }
 
 }  // namespace
@@ -75,6 +82,7 @@ Tasks::Tasks(net::Loop& loop,
       cgroups_(Cgroups::detect({.owner = owner_})),
       sandbox_(Sandbox::detect()),
       host_(read_host().value_or(HostInfo{})),
+      network_guard_(guard_for(options_)),
       suspender_(loop,
                  {options_.data_dir, owner_, !options_.sim_state_dir.empty(), options_.arena_bytes,
                   temporary_.path(), options_.sleep_memory_bytes, options_.sleep_disk_bytes},
@@ -129,12 +137,8 @@ Tasks::Tasks(net::Loop& loop,
                        [this](TaskId task, const std::string& why) {
                          exceeds_disk(task, why);
                        }}) {
-  if (!options_.allow_metadata) {
-    if (auto guard = NetworkGuard::create())
-      network_guard_ = std::move(*guard);
-    else
-      log_info("jobs can reach the cloud's metadata service: {}", guard.error().message);
-  }
+  if (const Status closed = can_close_metadata(); !closed)
+    log_info("{}", closed.error().message);
   ports_.set_processes([this](TaskId task) {
     // Processes that the job moved to another control group are still descendants of its
     // supervisor.
@@ -288,12 +292,20 @@ void Tasks::ended(TaskId task, const supervise::ExitRecord& record) {
   remove_groups(cgroups_.find_uplink(task));
 }
 
-// Where a process has not ended yet, once more; a later agent removes what is left then.
+// Until no process is left in them; a later agent removes what this one leaves.
 void Tasks::remove_groups(const TaskCgroup& group) {
   if (group.empty() || cgroups_.remove(group))
     return;
-  auto timer = std::make_shared<net::Timer>();
-  *timer = loop_.after(seconds(1), [this, group, timer] { (void)cgroups_.remove(group); });
+  groups_left_.push_back(group);
+  if (groups_left_.size() == 1)
+    groups_timer_ = loop_.every(remove_groups_every, [this] { remove_groups_left(); });
+}
+
+void Tasks::remove_groups_left() {
+  std::erase_if(groups_left_,
+                [this](const TaskCgroup& group) { return cgroups_.remove(group).has_value(); });
+  if (groups_left_.empty())
+    groups_timer_.cancel();
 }
 
 // A grant counts the cards this node offers, which may be only some of the machine's.

@@ -30,6 +30,7 @@
 #include "agent/task/disk_guard.h"
 #include "agent/task/launcher.h"
 #include "agent/task/log_reader.h"
+#include "agent/task/node_rules.h"
 #include "agent/task/suspender.h"
 #include "agent/task/task_dir.h"
 #include "base/limits.h"
@@ -64,11 +65,10 @@ class Tasks {
     std::uint64_t environment_bytes_max = 0;          // unpacked environments, for each user
     std::uint64_t image_bytes_max = 0;                // container images, for each user
     std::function<Result<ImageTerms>()> image_terms;  // as in Containers
-    std::function<Result<bool>()> private_tmp;        // for plain jobs of others; may be missing
-    // For jobs that do not say how much disk they need, as NodePolicy::disk_bytes; may be missing.
-    std::function<Result<std::optional<std::int64_t>>()> disk_bytes;
+    std::function<Result<NodeRules>()> rules;         // of the machine's owner; may be missing
     Duration pull_patience = limits::container_quiet_max;
     bool allow_metadata = false;    // jobs may use the cloud's metadata service
+    bool metadata_closed = false;   // as in NodeRules, if they do not say it
     bool allow_namespaces = false;  // jobs may create user namespaces and mount in them
     // Jobs of users who have no account on this machine run as this user; missing: they fail.
     std::optional<UserRecord> without_account;
@@ -162,6 +162,7 @@ class Tasks {
     const wire::agent_v1::Start& start;
     const Containers::Prepared* prepared =
         nullptr;  // none: the job has neither image nor environment
+    NodeRules rules = {};
     UserRecord user = {};
     Granted granted = {};
     TaskSpec spec = {};
@@ -178,6 +179,7 @@ class Tasks {
   Result<std::string> work_dir_of(const Starting& starting);
   Status furnish(Starting& starting);
   Status make_private_tmp(Starting& starting, const Environment& env);
+  void hide_processes(Starting& starting) const;
   Status make_network(Starting& starting, Environment& env);  // tasks_network.cpp
   void adopt_network(TaskId task);
   std::string hosts_file(const std::string& project) const;
@@ -187,11 +189,15 @@ class Tasks {
                             const Granted& granted,
                             Environment& env);
   void limit(Starting& starting);
+  Status close_devices(Starting& starting) const;
   Result<DiskLimit> disk_limit(const Starting& starting) const;  // tasks_disk.cpp
   void exceeds_disk(TaskId task, const std::string& why);
   void tell_disk_exceeded(TaskStatus& status);
   std::int64_t fair_memory(const wire::agent_v1::Start& start) const;
-  void begin(const effect::StartTask& e, const Containers::Prepared* prepared);
+  Result<NodeRules> rules() const;
+  void begin(const effect::StartTask& e,
+             const NodeRules& rules,
+             const Containers::Prepared* prepared);
   void end_unstarted(TaskId task, ExitStatus exit);
   Suspender::Callbacks suspender_callbacks();
   std::vector<int> processes_of(TaskId task) const;
@@ -227,8 +233,10 @@ class Tasks {
   void recover_running(TaskId task, TaskStatus& status);
   void ended(TaskId task, const supervise::ExitRecord& record);
   void remove_groups(const TaskCgroup& group);
+  void remove_groups_left();
   void count_egress(TaskId task, const std::string& cgroup, const std::string& inside = {});
-  void close_metadata(TaskId task, const std::string& cgroup);
+  Status can_close_metadata() const;
+  Status close_metadata(const std::string& cgroup) const;
   std::int64_t all_sent(TaskId task, const std::string& cgroup);  // at its end
   void hold_gpus(TaskId task,
                  int pid,
@@ -251,8 +259,8 @@ class Tasks {
   OwnPlace memory_;     // and in memory
   Cgroups cgroups_;
   Sandbox sandbox_;
-  HostInfo host_;                              // as it was when the agent started
-  std::optional<NetworkGuard> network_guard_;  // none: not wanted, or not possible here
+  HostInfo host_;                       // as it was when the agent started
+  Result<NetworkGuard> network_guard_;  // an error: not wanted, or not possible here
   std::unordered_map<TaskId, std::unique_ptr<Link>> links_;
   // Tasks of an earlier agent whose supervisor does not answer yet, with the orders they await.
   struct Sought {
@@ -280,6 +288,8 @@ class Tasks {
   std::map<std::pair<TaskId, std::uint16_t>, KnownListener> listeners_;
   PortWatch ports_;
   net::Timer ports_timer_;
+  std::vector<TaskCgroup> groups_left_;  // of ended tasks, in which a process had not ended yet
+  net::Timer groups_timer_;
   Containers containers_;
   std::unordered_map<TaskId, EgressCounter> egress_;
   struct Carried {

@@ -22,7 +22,7 @@ Result<DiskLimit> Tasks::disk_limit(const Starting& s) const {
   out.bytes = s.start.disk_mib << 20;
   out.by = "--disk";
   if (out.bytes == 0) {
-    const auto policy = options_.disk_bytes ? BILLOW_TRY(options_.disk_bytes()) : std::nullopt;
+    const auto policy = s.rules.disk_bytes;
     // On a disk that is full, too, there is a limit.
     const DiskSpace space = disk_space(work_.path());
     out.by = policy ? "disk in the node's policy" : "half of what was free; ask with --disk";

@@ -30,13 +30,27 @@ void Tasks::count_egress(TaskId task, const std::string& cgroup, const std::stri
   egress_.insert_or_assign(task, std::move(*counter));
 }
 
+Status Tasks::can_close_metadata() const {
+  if (options_.allow_metadata || (network_guard_ && cgroups_.tracks()))
+    return {};
+  return fail(
+      Code::unsupported,
+      fmt::format("this node cannot keep jobs from the cloud's metadata service: {}",
+                  network_guard_ ? "no writable cgroup v2" : network_guard_.error().message),
+      "use a system with cgroup v2, or let jobs run without the guard: `metadata unguarded` in the "
+      "node's policy");
+}
+
 // Before its first process, and for a task that an older agent started.
-void Tasks::close_metadata(TaskId task, const std::string& cgroup) {
-  if (!network_guard_ || cgroup.empty())
-    return;
-  if (const Status closed = network_guard_->attach(cgroup); !closed)
-    log_warn("task {} can reach the cloud's metadata service: {}", task.value,
-             closed.error().message);
+Status Tasks::close_metadata(const std::string& cgroup) const {
+  if (options_.allow_metadata)
+    return {};
+  BILLOW_TRY_VOID(can_close_metadata());
+  if (cgroup.empty())
+    return fail(Code::unavailable,
+                "its control group is missing, which would keep the task from "
+                "the cloud's metadata service");
+  return network_guard_->attach(cgroup);
 }
 
 // The final count of its traffic; 0 if the kernel did not count all of it.

@@ -82,7 +82,8 @@ void Tasks::adopt(TaskId task, SupervisorLink supervisor) {
   if (const auto record = recorded(task); record && record->identity)
     l->uid = record->identity->uid;
   adopt_network(task);
-  close_metadata(task, l->cgroup);
+  if (const Status closed = close_metadata(l->cgroup); !closed)
+    log_debug("task {}: {}", task.value, closed.error().message);
   count_egress(task, l->cgroup);
   if (const auto found = dirs_.find(task))
     if (const auto meta = wire::from_json_text<TaskMeta>(found->meta)) {

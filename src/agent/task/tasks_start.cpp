@@ -218,8 +218,7 @@ Result<Environment> Tasks::environment_of(Starting& s) {
 // A /tmp of the task's own, where the machine's owner wants it. Directories below /tmp that the job
 // was given stay visible: its own, and those of Billow.
 Status Tasks::make_private_tmp(Starting& s, const Environment& env) {
-  if (s.prepared || !s.spec.identity || s.start.bare || !options_.private_tmp ||
-      !BILLOW_TRY(options_.private_tmp()))
+  if (s.prepared || !s.spec.identity || s.start.bare || !s.rules.private_tmp)
     return {};
   if (!sandbox_.makes_private_tmp())
     return fail(Code::unsupported,
@@ -245,6 +244,12 @@ Status Tasks::make_private_tmp(Starting& s, const Environment& env) {
       s.spec.shown.push_back(found->second.substr(0, found->second.rfind('/')));
   std::erase_if(s.spec.shown, [](const std::string& path) { return !path.starts_with('/'); });
   return {};
+}
+
+// Command lines of other users are nobody's business. Containers have a /proc of their own.
+void Tasks::hide_processes(Starting& s) const {
+  s.spec.private_proc = !s.prepared && s.spec.identity && !s.start.bare && s.rules.private_proc &&
+                        sandbox_.hides_processes();
 }
 
 // Environment, secrets, volumes and, for a job with an image, its container.
@@ -296,6 +301,7 @@ Status Tasks::furnish(Starting& s) {
     sandbox_.apply_to(s.spec, device_nodes(files), s.granted.indices);
   }
   BILLOW_TRY_VOID(make_private_tmp(s, env));
+  hide_processes(s);
   // In a container the runtime mounts them.
   return s.other_root() ? Status{} : sandbox_.bind_to(s.spec, mounts);
 }
@@ -326,9 +332,20 @@ void Tasks::limit(Starting& s) {
   if (!made)
     return log_warn("task {}: no control group: {}", start.task.value, made.error().message);
   s.group = std::move(*made);
+  if (const Status closed = close_devices(s); !closed && !s.group.empty())
+    log_warn("task {}: only its private /dev keeps it from other GPUs: {}", start.task.value,
+             closed.error().message);
   s.group.apply_to(s.spec);
   if (s.spec.cgroup_memory.empty())
     s.spec.cgroup_memory = cgroups_.shared_oom_counter();
+}
+
+// GPUs that it does not have: by a program on its v2 group or, without v2, by v1's own controller.
+Status Tasks::close_devices(Starting& s) const {
+  const auto denied = device_numbers(s.spec.hide_devices);
+  if (denied.empty() || (!s.group.v2.empty() && deny_devices(s.group.v2, denied)))
+    return {};
+  return cgroups_.deny_devices(s.start.task, denied, s.group);
 }
 
 // A directory with most of the job's files in it, if an earlier job left one. A confined job takes
@@ -465,8 +482,11 @@ void Tasks::perform(const effect::StartTask& e) {
                                         .code = 125,
                                         .signal = 0,
                                         .message = noted.error().message});
+  const auto rules = this->rules();
+  if (!rules)
+    return refuse(e.start.task, rules.error());
   if (!Containers::needed(e.start) && wire::confined_for(e.start).empty())
-    return begin(e, nullptr);
+    return begin(e, *rules, nullptr);
   const auto user = user_of(e.start);
   if (!user)
     return end_unstarted(
@@ -474,25 +494,45 @@ void Tasks::perform(const effect::StartTask& e) {
         {.kind = ExitKind::exec_failed, .code = 126, .signal = 0, .message = user.error().message});
   if (!Containers::needed(e.start)) {
     const auto prepared = containers_.prepare_confined(e.start, *user);
-    return prepared ? begin(e, &*prepared) : refuse(e.start.task, prepared.error(), 125);
+    return prepared ? begin(e, *rules, &*prepared) : refuse(e.start.task, prepared.error(), 125);
   }
-  containers_.prepare(e.start, *user, [this, e](Result<Containers::Prepared> prepared) {
-    if (prepared)
-      return begin(e, &*prepared);
-    refuse(e.start.task, prepared.error(), 125);
-  });
+  containers_.prepare(e.start, *user,
+                      [this, e, rules = *rules](Result<Containers::Prepared> prepared) {
+                        if (prepared)
+                          return begin(e, rules, &*prepared);
+                        refuse(e.start.task, prepared.error(), 125);
+                      });
 }
 
-void Tasks::begin(const effect::StartTask& e, const Containers::Prepared* prepared) {
+// What the owner says, and whether this node can keep to it: asked before anything is fetched,
+// because what is fetched comes from servers that the job's user names.
+Result<NodeRules> Tasks::rules() const {
+  NodeRules rules;
+  if (options_.rules)
+    rules = BILLOW_TRY(options_.rules());
+  if (!rules.metadata_closed)
+    rules.metadata_closed = options_.metadata_closed;
+  if (*rules.metadata_closed)
+    BILLOW_TRY_VOID(can_close_metadata());
+  return rules;
+}
+
+void Tasks::begin(const effect::StartTask& e,
+                  const NodeRules& rules,
+                  const Containers::Prepared* prepared) {
   const TaskId id = e.start.task;
   const auto could_not = [&](const Error& error) {
     end_unstarted(
         id, {.kind = ExitKind::exec_failed, .code = 126, .signal = 0, .message = error.message});
   };
-  Starting starting{.start = e.start, .prepared = prepared};
+  Starting starting{.start = e.start, .prepared = prepared, .rules = rules};
   if (const Status specified = specify(starting, e.ends_at); !specified)
     return could_not(specified.error());
   const TaskCgroup& group = starting.group;
+  if (const Status closed = close_metadata(group.v2); !closed && *rules.metadata_closed)
+    return could_not(closed.error());
+  else if (!closed)
+    log_debug("task {}: {}", id.value, closed.error().message);
   const auto disk = disk_limit(starting);
   if (!disk)
     return could_not(disk.error());
@@ -510,11 +550,6 @@ void Tasks::begin(const effect::StartTask& e, const Containers::Prepared* prepar
   }
   // Of a gang the head sets them; otherwise they are a variable of the job.
   const auto gang = e.start.gang ? e.start.env.find("BILLOW_ADDRESSES") : e.start.env.end();
-  if (const Status denied = deny_devices(group.v2, device_numbers(starting.spec.hide_devices));
-      !denied && !group.v2.empty())
-    log_warn("task {}: only its private /dev keeps it from other GPUs: {}", id.value,
-             denied.error().message);
-  close_metadata(id, group.v2);
   count_egress(id, group.v2, gang == e.start.env.end() ? std::string() : gang->second);
   born_here_.insert(id);
   std::string secrets;

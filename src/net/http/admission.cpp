@@ -266,7 +266,7 @@ Status Admission::Place::move_to(const Caller& caller, SteadyTime now) {
     in_->note(Refused::connection, name, now);
     return fail(
         Code::exhausted,
-        fmt::format("too many connections of {}: the limit is {}", name, share_.connections_max),
+        fmt::format("too many connections from {}: the limit is {}", name, share_.connections_max),
         "close some of them, or ask an admin to raise the quota: billow quota set");
   }
   --party_->connections;

@@ -185,7 +185,7 @@ void CertificateKeeper::answered(Result<Response> answer, const std::string& key
   else
     taken = take(*answer, key_pem);
   if (!taken) {
-    if (!tls().cert_pem.empty())  // without one, whoever dials says what is wrong
+    if (!tls().cert_pem.empty())  // without one, the connection itself reports what is wrong
       log_warn("the certificate for the head was not renewed: {}", taken.error().message);
     // One that the head does not accept any more must not stand in the way of the next one.
     if (until_ <= system_clock().wall())

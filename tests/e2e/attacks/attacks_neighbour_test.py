@@ -117,6 +117,10 @@ tries = {
     "a symbolic link": lambda: (os.symlink(cwd + "/private", "way"), read("way/secret"))[1],
     "a symbolic link race": lambda: race(cwd + "/private/secret"),
     "a hard link": hard_link,
+    "see that it runs": lambda: os.listdir("/proc").index(str(pid)) or "seen",
+    "its command line": lambda: read(f"/proc/{pid}/cmdline"),
+    "its status": lambda: read(f"/proc/{pid}/status"),
+    "the agent's command line": lambda: read(f"/proc/{owner}/cmdline"),
     "its variables": lambda: read(f"/proc/{pid}/environ"),
     "its memory": lambda: read(f"/proc/{pid}/mem"),
     "its map of memory": lambda: read(f"/proc/{pid}/maps"),
@@ -175,7 +179,7 @@ for name, attempt in tries.items():
         out[name] = "GOT " + repr(attempt())[:80]
     except OSError as e:
         out[name] = errno.errorcode.get(e.errno, str(e.errno))
-    except AttributeError:
+    except (AttributeError, ValueError):
         out[name] = "absent"
 print(json.dumps(out))
 """

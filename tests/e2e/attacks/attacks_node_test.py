@@ -259,14 +259,26 @@ class Devices(unittest.TestCase):
         " 0 1 2 3; do mknod -m 666 $d/nvidia$i c 195 $i; done && mount --move $d /dev && rmdir $d"
     )
 
+    # As on a machine that mounts only version 1 of the control groups.
+    ONLY_V1 = " && for m in $(awk '$3 == \"cgroup2\" {print $2}' /proc/mounts); do umount $m; done"
+
     def test_a_gpu_that_is_not_the_jobs_cannot_be_opened_by_any_path(self):
+        self.open_the_cards_of_others("")
+
+    @unittest.skipUnless(
+        os.access("/sys/fs/cgroup/devices/devices.deny", os.W_OK), "needs control groups of v1"
+    )
+    def test_nor_where_control_groups_are_those_of_version_1(self):
+        self.open_the_cards_of_others(self.ONLY_V1)
+
+    def open_the_cards_of_others(self, prepare):
         library = os.path.join(
             os.path.dirname(os.path.dirname(BILLOW)), "lib/libbillow-nvml-sim.so"
         )
         if not os.path.exists(library):
             self.skipTest("the simulated NVML is not built")
         keeper = subprocess.Popen(
-            ["unshare", "-m", "sh", "-c", self.DEV + " && echo ready && exec cat"],
+            ["unshare", "-m", "sh", "-c", self.DEV + prepare + " && echo ready && exec cat"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
@@ -275,7 +287,7 @@ class Devices(unittest.TestCase):
             self.skipTest("no /dev of its own can be made here")
         rig = Rig(sim="4xH100", args=("--no-agent",))
         self.addCleanup(rig.close)
-        if "device control: not available" in rig.ok("doctor").text:
+        if not prepare and "device control: not available" in rig.ok("doctor").text:
             self.skipTest("this kernel attaches no BPF programs to control groups")
         # To this agent the cards are real: only the library behind them is simulated.
         agent = subprocess.Popen(

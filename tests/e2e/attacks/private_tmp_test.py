@@ -78,9 +78,9 @@ class PrivateTmp(unittest.TestCase):
     def found(name):
         """Below the places where agents keep jobs' files."""
         for top in ("/var/tmp", "/tmp"):
-            for entry in os.listdir(top):
-                if entry.startswith("billow-") and stat.S_ISDIR(os.lstat(f"{top}/{entry}").st_mode):
-                    for folder, _, files in os.walk(f"{top}/{entry}"):
+            for entry in os.scandir(top):  # other tests' directories may vanish meanwhile
+                if entry.name.startswith("billow-") and entry.is_dir(follow_symlinks=False):
+                    for folder, _, files in os.walk(entry.path):
                         if name in files:
                             return folder
         return None

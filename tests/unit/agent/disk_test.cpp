@@ -8,10 +8,10 @@
 #include <sys/stat.h>
 
 #include <atomic>
-#include <cstring>
 #include <future>
 #include <thread>
 
+#include "agent/content/file_socket.h"
 #include "agent/task/disk_guard.h"
 #include "agent/task/tasks.h"
 #include "rig.h"
@@ -148,21 +148,7 @@ TEST(DiskUse, FindsWhatIsDeletedAndOnlyInASocket) {
   Fd sends(ends[0]), receives(ends[1]);
   {
     const Fd held(::open((top + "/gone").c_str(), O_RDONLY | O_CLOEXEC));
-    char text = 'x';
-    iovec part{&text, 1};
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-    msghdr message{};
-    message.msg_iov = &part;
-    message.msg_iovlen = 1;
-    message.msg_control = control;
-    message.msg_controllen = sizeof control;
-    cmsghdr* head = CMSG_FIRSTHDR(&message);
-    head->cmsg_level = SOL_SOCKET;
-    head->cmsg_type = SCM_RIGHTS;
-    head->cmsg_len = CMSG_LEN(sizeof(int));
-    const int fd = held.get();
-    std::memcpy(CMSG_DATA(head), &fd, sizeof fd);
-    ASSERT_EQ(::sendmsg(sends.get(), &message, 0), 1);
+    ASSERT_TRUE(file_socket::send_descriptor(sends.get(), held.get()));
   }
   ASSERT_EQ(::unlink((top + "/gone").c_str()), 0);
   EXPECT_LT(disk_use({top}, {::getpid()}).bytes, mib);

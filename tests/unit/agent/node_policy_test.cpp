@@ -61,20 +61,36 @@ TEST(NodePolicy, CanAskForStrictIsolation) {
 }
 
 TEST(NodePolicy, SaysHowMuchDiskJobsGet) {
-  EXPECT_FALSE(parse_node_policy("")->disk_bytes) << "half of what is free";
-  EXPECT_EQ(parse_node_policy("disk 3GiB")->disk_bytes, 3ll << 30);
-  EXPECT_EQ(parse_node_policy("disk none")->disk_bytes, 0);
-  EXPECT_FALSE(parse_node_policy("disk none\ndisk half")->disk_bytes);
+  EXPECT_FALSE(parse_node_policy("")->rules.disk_bytes) << "half of what is free";
+  EXPECT_EQ(parse_node_policy("disk 3GiB")->rules.disk_bytes, 3ll << 30);
+  EXPECT_EQ(parse_node_policy("disk none")->rules.disk_bytes, 0);
+  EXPECT_FALSE(parse_node_policy("disk none\ndisk half")->rules.disk_bytes);
   EXPECT_FALSE(parse_node_policy("disk 20")) << "20 bytes, which nobody means";
   for (const char* bad : {"disk", "disk much", "disk 0", "disk 1GB 2GB", "disk -1GB"})
     EXPECT_FALSE(parse_node_policy(bad)) << bad;
 }
 
 TEST(NodePolicy, CanGiveJobsAPrivateTmp) {
-  EXPECT_FALSE(NodePolicy{}.private_tmp);
-  EXPECT_TRUE(parse_node_policy("tmp private")->private_tmp);
-  EXPECT_FALSE(parse_node_policy("tmp private\ntmp shared")->private_tmp);
+  EXPECT_FALSE(NodePolicy{}.rules.private_tmp);
+  EXPECT_TRUE(parse_node_policy("tmp private")->rules.private_tmp);
+  EXPECT_FALSE(parse_node_policy("tmp private\ntmp shared")->rules.private_tmp);
   for (const char* bad : {"tmp", "tmp own", "tmp private shared"})
+    EXPECT_FALSE(parse_node_policy(bad)) << bad;
+}
+
+TEST(NodePolicy, HidesTheProcessesOfOthersUnlessItSaysOtherwise) {
+  EXPECT_TRUE(NodePolicy{}.rules.private_proc);
+  EXPECT_FALSE(parse_node_policy("proc shared")->rules.private_proc);
+  EXPECT_TRUE(parse_node_policy("proc shared\nproc private")->rules.private_proc);
+  for (const char* bad : {"proc", "proc hidden", "proc private shared"})
+    EXPECT_FALSE(parse_node_policy(bad)) << bad;
+}
+
+TEST(NodePolicy, SaysWhetherJobsMayRunWithoutTheMetadataGuard) {
+  EXPECT_FALSE(NodePolicy{}.rules.metadata_closed) << "as the agent's options say";
+  EXPECT_EQ(parse_node_policy("metadata closed")->rules.metadata_closed, true);
+  EXPECT_EQ(parse_node_policy("metadata unguarded")->rules.metadata_closed, false);
+  for (const char* bad : {"metadata", "metadata open", "metadata closed unguarded"})
     EXPECT_FALSE(parse_node_policy(bad)) << bad;
 }
 

@@ -8,6 +8,7 @@
 #include "agent/isolate/users.h"
 #include "agent/observe/proc_stats.h"
 #include "agent/task/task_status.h"
+#include "base/text.h"
 #include "rig.h"
 
 namespace billow::agent {
@@ -36,7 +37,7 @@ struct CgroupTest : ::testing::Test {
       Cgroups::detect({"/proc/self/mounts", fmt::format("billow-test-{}", ::getpid())});
   ~CgroupTest() override {
     if (auto mounts = read_file("/proc/self/mounts"))
-      for (const char* mount : {"cpu", "memory", "pids", "freezer", "unified", "."})
+      for (const char* mount : {"cpu", "memory", "pids", "freezer", "devices", "unified", "."})
         ::rmdir(fmt::format("/sys/fs/cgroup/{}/billow-test-{}", mount, ::getpid()).c_str());
   }
 };
@@ -92,6 +93,25 @@ TEST_F(CgroupTest, ACountersEarlierKillsAreNotThisJobs) {
   EXPECT_TRUE(Rig::pump_until([&] { return groups.remove(*group).has_value(); }));
 }
 
+// The starter of a container enters the groups as the job's user, whatever umask agents have.
+TEST(Cgroups, MayBeEnteredByTheJobsUsers) {
+  const std::string dir = make_temp_dir();
+  ASSERT_TRUE(
+      write_file_atomic(dir + "/mounts", fmt::format("cgroup2 {} cgroup2 rw 0 0\n", dir), 0600));
+  const auto mode_after_detect = [&] {
+    (void)Cgroups::detect({dir + "/mounts", "billow-test"});
+    struct stat made {};
+    EXPECT_EQ(::stat((dir + "/billow-test").c_str(), &made), 0);
+    return made.st_mode & 07777;
+  };
+  const mode_t before = ::umask(077);
+  EXPECT_EQ(mode_after_detect(), 0755u);
+  ::umask(before);
+  ::chmod((dir + "/billow-test").c_str(), 0700);  // as earlier versions left it
+  EXPECT_EQ(mode_after_detect(), 0755u);
+  std::filesystem::remove_all(dir);
+}
+
 // As in a pod: the agent may make no groups, and sees those of its container as the root.
 TEST(Cgroups, TheContainersCounterServesJobsWithoutGroups) {
   const std::string dir = make_temp_dir();
@@ -100,6 +120,36 @@ TEST(Cgroups, TheContainersCounterServesJobsWithoutGroups) {
       write_file_atomic(dir + "/mounts", fmt::format("cgroup2 {} cgroup2 ro 0 0\n", dir), 0600));
   EXPECT_EQ(Cgroups::detect({dir + "/mounts", "billow-test"}).shared_oom_counter(), dir);
   EXPECT_EQ(Cgroups::detect({"/dev/null", "billow-test"}).shared_oom_counter(), "");
+  std::filesystem::remove_all(dir);
+}
+
+// As on machines that mount no v2, whose GPUs nothing else would keep from a job that finds another
+// device file of theirs.
+TEST_F(CgroupTest, WithoutV2TheDeviceControllerRefusesDevices) {
+  const std::string dir = make_temp_dir();
+  std::string mounts;
+  for (const std::string& line : split(read_file("/proc/self/mounts").value_or(""), '\n'))
+    if (line.find(" cgroup2 ") == std::string::npos)
+      mounts += line + "\n";
+  ASSERT_TRUE(write_file_atomic(dir + "/mounts", mounts, 0600));
+  const Cgroups v1 = Cgroups::detect({dir + "/mounts", fmt::format("billow-test-{}", ::getpid())});
+  if (!v1.denies_devices())
+    GTEST_SKIP() << "this machine has no writable device controller of v1";
+  TaskCgroup group;
+  const Status denied = v1.deny_devices(TaskId(3), {{1, 7}}, group);  // /dev/full
+  ASSERT_TRUE(denied) << denied.error().message;
+  Rig rig;
+  TaskSpec spec = shell(fmt::format(
+      "head -c1 /dev/full > /dev/null 2>&1 && echo opened || echo refused;"
+      " mknod {0}/copy c 1 7 2> /dev/null && echo made || echo refused; head -c1 /dev/zero | wc -c",
+      dir));
+  group.apply_to(spec);
+  const Heard heard = rig.run(TaskId(3), spec);
+  ASSERT_TRUE(heard.exit);
+  EXPECT_EQ(heard.out, "refused\nrefused\n1\n") << heard.err << heard.exit->detail;
+  // A hook of the job enters the groups that exist.
+  EXPECT_EQ(v1.find(TaskId(3)).v1, group.v1);
+  EXPECT_TRUE(Rig::pump_until([&] { return v1.remove(group).has_value(); }));
   std::filesystem::remove_all(dir);
 }
 

@@ -15,6 +15,7 @@
 
 #include "agent/content/file_socket.h"
 #include "base/rng.h"
+#include "process/passed_descriptors.h"
 
 namespace billow::agent {
 namespace {
@@ -157,20 +158,9 @@ TEST_F(Pieces, OfSeveralDescriptorsOneIsTakenAndTheOthersAreClosed) {
   const std::size_t before = open_files();
   for (int i = 0; i < 20; ++i) {
     char octet = 'f';
-    iovec part{&octet, 1};
+    const iovec part{&octet, 1};
     const int three[] = {sent.get(), sent.get(), sent.get()};
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof three)] = {};
-    msghdr message{};
-    message.msg_iov = &part;
-    message.msg_iovlen = 1;
-    message.msg_control = control;
-    message.msg_controllen = sizeof control;
-    cmsghdr* with = CMSG_FIRSTHDR(&message);
-    with->cmsg_level = SOL_SOCKET;
-    with->cmsg_type = SCM_RIGHTS;
-    with->cmsg_len = CMSG_LEN(sizeof three);
-    std::memcpy(CMSG_DATA(with), three, sizeof three);
-    ASSERT_EQ(::sendmsg(theirs.get(), &message, 0), 1);
+    ASSERT_EQ(send_with_descriptors(theirs.get(), {&part, 1}, three), 1);
     EXPECT_TRUE(file_socket::receive_descriptor(ours.get()));
   }
   EXPECT_EQ(open_files(), before);

@@ -45,6 +45,7 @@ struct SpareDirectories : ::testing::Test {
     const std::string path = work(task);
     const bool taken = spares->take(whose, digest, task, path);
     EXPECT_TRUE(taken || make_directories(path, 0700));
+    spares->exchange(task, scan->tree, path);
     const auto states = spares->states_for(task, scan->tree);
     files::Tree missing = scan->tree;
     if (states) {
@@ -80,6 +81,13 @@ struct SpareDirectories : ::testing::Test {
     }
     return out;
   }
+  // Another directory of the user's, with so many files that differ from all others.
+  void make_other(int count) {
+    fs::remove_all(source);
+    for (int i = 0; i < count; ++i)
+      make("d" + std::to_string(i % 7) + "/f" + std::to_string(i), std::to_string(i));
+    make("top", "a file that is in no directory");
+  }
   std::string root, source;
   std::unique_ptr<SpareDirs> spares;
 };
@@ -113,6 +121,90 @@ TEST_F(SpareDirectories, WhatAJobChangedIsWrittenAgainHoweverItWasHidden) {
   ASSERT_EQ(::symlink("/etc/passwd", (path + "/link").c_str()), 0);
   end(TaskId(1));
   EXPECT_EQ(stage(TaskId(2)), 3u) << "a.txt, src/b.txt and the link";
+}
+
+// Jobs of two directories in turn: neither waits for the removal of the other's files.
+TEST_F(SpareDirectories, ADirectoryWithOtherFilesIsGivenBackAsItWas) {
+  const std::string first = source + "-first";
+  stage(TaskId(1));
+  end(TaskId(1));
+  fs::rename(source, first);
+  make_other(40);
+  EXPECT_EQ(stage(TaskId(2)), 48u) << "40 files in 7 directories, and one beside them";
+  end(TaskId(2));
+  fs::remove_all(source);
+  fs::rename(first, source);
+  EXPECT_EQ(stage(TaskId(3)), 0u) << "nothing of the first was lost, files at the top included";
+  end(TaskId(3));
+  make("a.txt", "changed");
+  EXPECT_EQ(stage(TaskId(30)), 1u);
+  end(TaskId(30));
+  fs::rename(source, first);
+  make_other(39);
+  EXPECT_EQ(stage(TaskId(31)), 0u) << "one file fewer: from the directory that was not the last";
+  end(TaskId(31));
+  fs::remove_all(source);
+  fs::rename(first, source);
+  EXPECT_EQ(stage(TaskId(32)), 0u);
+  EXPECT_EQ(stage(TaskId(33)), 6u) << "the only directory with these files is in use";
+  end(TaskId(32));
+  end(TaskId(33));
+}
+
+TEST_F(SpareDirectories, ADirectoryIsKeptIfMostOfItStays) {
+  make_other(40);
+  stage(TaskId(1));
+  end(TaskId(1));
+  for (int i = 0; i < 15; ++i)
+    fs::remove(source + "/d" + std::to_string(i % 7) + "/f" + std::to_string(i));
+  EXPECT_EQ(stage(TaskId(2)), 0u);
+  end(TaskId(2));
+  make("large", std::string(8 << 20, 'l'));
+  stage(TaskId(3));
+  end(TaskId(3));
+  make_other(0);
+  make("large", std::string(8 << 20, 'l'));
+  EXPECT_EQ(stage(TaskId(4)), 0u) << "a large file outweighs the removal of many small ones";
+}
+
+// A file at the top gets a new time by being moved. That must not hide a change.
+TEST_F(SpareDirectories, AChangeBeforeADirectoryIsGivenBackIsNotHidden) {
+  const std::string first = source + "-first";
+  stage(TaskId(1));
+  end(TaskId(1));
+  const std::string spare = fs::directory_iterator(root + "/spare")->path().string();
+  struct stat before {};
+  ASSERT_EQ(::stat((spare + "/a.txt").c_str(), &before), 0);
+  {
+    const Fd fd(::open((spare + "/a.txt").c_str(), O_WRONLY));
+    ASSERT_EQ(::pwrite(fd.get(), "ONE", 3, 0), 3);
+    const timespec times[2] = {before.st_atim, before.st_mtim};
+    ASSERT_EQ(::futimens(fd.get(), times), 0);
+  }
+  fs::rename(source, first);
+  make_other(40);
+  stage(TaskId(2));
+  end(TaskId(2));
+  fs::remove_all(source);
+  fs::rename(first, source);
+  EXPECT_EQ(stage(TaskId(3)), 1u) << "a.txt";
+}
+
+// An agent that is killed after a job got a directory knows nothing of what is in it when it runs
+// again: the job must not find files of another.
+TEST_F(SpareDirectories, AfterARestartADirectoryIsEmptiedFirst) {
+  stage(TaskId(1));
+  end(TaskId(1));
+  make_other(3);
+  const auto scan = files::scan({.root = source, .only = {}, .ignore_files = false, .cache = {}});
+  ASSERT_TRUE(spares->take({0, "ann", "lab"}, Sha256{}, TaskId(2), work(TaskId(2))));
+  spares = std::make_unique<SpareDirs>(root + "/spare", 1 << 30);
+  spares->adopt({TaskId(2)});
+  const auto states = spares->states_for(TaskId(2), scan->tree);
+  ASSERT_TRUE(states);
+  ASSERT_TRUE(keep_only(work(TaskId(2)), scan->tree, *states));
+  EXPECT_TRUE(fs::is_empty(work(TaskId(2))));
+  EXPECT_FALSE(spares->states_for(TaskId(3), scan->tree)) << "a task of this agent's";
 }
 
 TEST_F(SpareDirectories, AFileWithASecondNameIsNotKept) {

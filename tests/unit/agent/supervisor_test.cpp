@@ -3,6 +3,8 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+#include "agent/isolate/sandbox.h"
+#include "base/file.h"
 #include "base/text.h"
 #include "rig.h"
 
@@ -378,6 +380,29 @@ TEST(Supervisor, HidesDevicesInAPrivateDev) {
             "ls: cannot access '/dev/full': No such file or "
             "directory\n/dev/null\n/dev/zero\n1\n/dev/pts\n/dev/shm\n666 1:3\nrefused\n");
   EXPECT_TRUE(file_exists("/dev/full"));  // of the machine: untouched
+}
+
+TEST(Supervisor, HidesTheProcessesOfOthers) {
+  if (::geteuid() != 0)
+    GTEST_SKIP() << "needs root for a mount namespace";
+  if (!Sandbox::detect().hides_processes())
+    GTEST_SKIP() << Sandbox::detect().report_processes();
+  Rig rig;
+  TaskSpec spec = shell(fmt::format(
+      "cat /proc/1/cmdline /proc/{}/cmdline 2>&1 | grep -c 'No such file'; ls -d /proc/1 2>&1;"
+      " cat /proc/$$/cmdline | wc -c | grep -qx 0 || echo own; test -r /proc/meminfo && echo whole;"
+      " head -1 /proc/mounts > /dev/null && echo mounts",
+      ::getpid()));
+  spec.identity = Identity{65534, 65534, {65534}};
+  spec.no_new_privs = true;
+  spec.private_proc = true;
+  const Heard heard = rig.run(TaskId(1), spec);
+  ASSERT_TRUE(heard.exit);
+  EXPECT_EQ(heard.out,
+            "2\nls: cannot access '/proc/1': No such file or directory\nown\nwhole\nmounts\n")
+      << heard.err << heard.exit->detail;
+  EXPECT_FALSE(read_file("/proc/self/mounts").value_or("").contains("hidepid"))
+      << "the machine's own /proc changed";
 }
 
 TEST(Supervisor, EndsWithTheProcessItIsTiedTo) {

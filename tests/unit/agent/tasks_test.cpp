@@ -2,9 +2,13 @@
 // supervisor was killed.
 #include "agent/task/tasks.h"
 
+#include <sched.h>
 #include <signal.h>
+#include <sys/mount.h>
+#include <sys/wait.h>
 
 #include "agent/observe/proc_stats.h"
+#include "base/text.h"
 #include "rig.h"
 
 namespace billow::agent {
@@ -16,10 +20,17 @@ struct Life {
   std::unique_ptr<Tasks> tasks;
   std::vector<RecoveredTask> recovered;
 
-  explicit Life(const std::string& data_dir) {
+  explicit Life(const std::string& data_dir,
+                NodeRules rules = {.private_tmp = false, .metadata_closed = {}, .disk_bytes = {}}) {
     ::setenv("BILLOW_SUPERVISE", BILLOW_SUPERVISE_PATH, 1);
     EXPECT_TRUE(make_directories(data_dir + "/work", 0711));
-    auto made = Tasks::create(loop, {.data_dir = data_dir, .work_dir = data_dir + "/work"},
+    auto made = Tasks::create(loop,
+                              {.data_dir = data_dir,
+                               .work_dir = data_dir + "/work",
+                               .rules =
+                                   [rules] {
+                                     return Result<NodeRules>(rules);
+                                   }},
                               {.event = [this](const TaskEvent& e) { events.push_back(e); },
                                .send =
                                    [](const auto&, auto) {
@@ -115,6 +126,52 @@ TEST(Tasks, EndsWhatAKilledSupervisorLeftBehindAndCallsItLost) {
   EXPECT_TRUE(Rig::pump_until(
       [&] { return pids_with_environment(fmt::format("BILLOW_TASK_ID={}", id)).empty(); }));
   life.tasks->reap();
+}
+
+// How a job ends on a node that has no v2 control groups, so nothing keeps it from the metadata
+// service: "" if it ran.
+std::string end_without_v2(const std::string& data_dir, bool closed) {
+  if (::unshare(CLONE_NEWNS) != 0 ||
+      ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0)
+    return "no mount namespace";
+  for (const std::string& line : split(read_file("/proc/self/mounts").value_or(""), '\n'))
+    if (const auto words = split(line, ' '); words.size() > 2 && words[2] == "cgroup2")
+      ::umount2(words[1].c_str(), MNT_DETACH);
+  NodeRules rules;
+  rules.metadata_closed = closed;
+  Life life(data_dir, rules);
+  life.tasks->perform(effect::StartTask{start_of(1, "exit 0"), {}});
+  if (!life.loop.run_until([&] { return life.end() != nullptr; }, seconds(60)))
+    return "it did not end";
+  const ExitStatus& exit = life.end()->exit;
+  return exit.kind == ExitKind::exited && exit.code == 0 ? "" : exit.message;
+}
+
+TEST(Tasks, NoJobRunsThatCouldReachTheMetadataServiceWhereTheOwnerClosedIt) {
+  if (::geteuid() != 0)
+    GTEST_SKIP() << "needs root for a mount namespace";
+  for (const bool closed : {false, true}) {
+    Rig rig;
+    int words[2];
+    ASSERT_EQ(::pipe(words), 0);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      const std::string said = end_without_v2(rig.root(), closed);
+      (void)!::write(words[1], said.data(), said.size());
+      ::_exit(0);
+    }
+    ::close(words[1]);
+    std::string said(4096, '\0');
+    said.resize(
+        static_cast<std::size_t>(std::max<ssize_t>(0, ::read(words[0], said.data(), 4096))));
+    ::close(words[0]);
+    ::waitpid(child, nullptr, 0);
+    if (!closed)
+      EXPECT_EQ(said, "");
+    else
+      EXPECT_NE(said.find("cannot keep jobs from the cloud's metadata service"), std::string::npos)
+          << said;
+  }
 }
 
 }  // namespace

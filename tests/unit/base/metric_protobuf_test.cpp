@@ -1,5 +1,5 @@
 // Metrics as protobuf messages, byte for byte and taken apart again. That a real Prometheus reads
-// them is shown in tests/e2e/daily/eyes_test.py.
+// them is shown in tests/e2e/daily/prometheus_test.py.
 #include <gtest/gtest.h>
 
 #include <bit>

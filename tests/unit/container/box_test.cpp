@@ -77,6 +77,7 @@ TEST(ImageName, RefusesWhatCouldBeReadAsSomethingElse) {
                                                          "a|b",
                                                          "ä",
                                                          std::string(600, 'a'),
+                                                         std::string(510, 'a'),
                                                          "host:0/x",
                                                          "host:99999/x",
                                                          "-h.example/x",

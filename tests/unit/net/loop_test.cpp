@@ -39,6 +39,21 @@ TEST(Loop, ATimerMayReplaceItself) {
   EXPECT_TRUE(loop.run_until([&] { return count == 5; }, patience));
 }
 
+// When such a callback is dropped, its timer's destructor comes back to the loop: this destroyed
+// the callback twice.
+TEST(Loop, ACallbackMayOwnItsOwnTimer) {
+  Loop loop;
+  const auto owned = std::make_shared<int>(0);
+  bool ran = false;
+  {
+    auto timer = std::make_shared<Timer>();
+    *timer = loop.after(milliseconds(1), [&ran, timer, owned] { ran = true; });
+  }
+  EXPECT_EQ(owned.use_count(), 2);
+  ASSERT_TRUE(loop.run_until([&] { return ran; }, patience));
+  EXPECT_EQ(owned.use_count(), 1);
+}
+
 TEST(Loop, PostsFromThreadsComeInOrderAndAThrowDoesNotEndTheLoop) {
   Loop loop;
   std::vector<int> got;

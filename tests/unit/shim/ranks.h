@@ -18,6 +18,7 @@ inline void ranks() {
   constexpr uint64_t sides = 3, words = 64, bytes = 4 * MiB, margin = 100;
   void* page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   auto* last = new (page) std::atomic<uint64_t>(UINT64_MAX);
+  auto* begun = new (last + 1) std::atomic<uint64_t>(0);  // ranks that have their memory
   uint64_t side = 0;
   pid_t others[sides] = {};
   for (uint64_t i = 1; i < sides && side == 0; i++)  // before CUDA
@@ -29,6 +30,7 @@ inline void ranks() {
   const auto* seen = reinterpret_cast<const volatile uint64_t*>(numbers);
   for (uint64_t i = 0; i < bytes / 8; i++)
     reinterpret_cast<uint64_t*>(numbers)[i] = 0;
+  ++*begun;
   CUmodule module = nullptr;
   CUfunction add = nullptr, meet = nullptr;
   EXPECT(cu("cuModuleLoadData", &module, static_cast<const void*>("ptx")) == CUDA_OK);
@@ -42,6 +44,8 @@ inline void ranks() {
   std::thread reader;
   std::atomic<bool> stop{false};
   if (side == 0) {
+    while (*begun < sides)
+      usleep(200);
     std::puts("ready");
     std::fflush(stdout);
     reader = std::thread([&] {
