@@ -1,17 +1,19 @@
-# Batches: several sources of a target are compiled as one, because most of a compilation goes into the headers they
-# share. A name that one source defines in an anonymous namespace must mean nothing else in the others: it must not be
-# defined twice, must not be declared by a header of the room, and must not capture what another source finds under that
-# name in an outer namespace. So the names are read from the sources when the build is configured. Sources that do not go
-# together, or open different namespaces with `using`, get different batches; one that repeats a name of a header or
-# defines a macro is compiled alone.
-# Off in Debug builds, where an edited source should recompile alone.
+# Batches: several sources of a target are compiled as one, because most of a compilation goes into
+# the headers they share. A name that one source defines in an anonymous namespace must mean nothing
+# else in the others: it must not be defined twice, must not be declared by a header of the room,
+# and must not capture what another source finds under that name in an outer namespace. So the names
+# are read from the sources when the build is configured. Sources that do not go together, or open
+# different namespaces with `using`, get different batches; one that repeats a name of a header or
+# defines a macro is compiled alone. Off in Debug builds, where an edited source should recompile
+# alone.
 if(CMAKE_BUILD_TYPE STREQUAL "Debug")
   option(BILLOW_UNITY "compile the sources of a target in batches" OFF)
 else()
   option(BILLOW_UNITY "compile the sources of a target in batches" ON)
 endif()
-# Larger batches read shared headers and emit shared templates less often; smaller ones need less memory and give two cores
-# more even shares. A room whose lines compile slowly sets a smaller number.
+# Larger batches read shared headers and emit shared templates less often; smaller ones need less
+# memory and give two cores more even shares. A room whose lines compile slowly sets a smaller
+# number.
 set(BILLOW_BATCH_LINES 6500)
 
 # name_of(VAR LINE): the name that a line in column one defines or declares; empty if there is none.
@@ -24,8 +26,9 @@ function(name_of variable line)
   endif()
 endfunction()
 
-# local_names(VAR SOURCE): what the source defines for itself alone. Relies on the formatting: a definition begins in
-# column one, and clang-format closes an anonymous namespace with "}  // namespace".
+# local_names(VAR SOURCE): what the source defines for itself alone. Relies on the formatting: a
+# definition begins in column one, and clang-format closes an anonymous namespace with "}  //
+# namespace".
 function(local_names variable source)
   file(STRINGS ${source} lines REGEX "^(namespace \\{|\\}  // namespace$|[a-zA-Z][^;]*[({=].*|(struct|class|enum) .*)")
   set(names)
@@ -61,7 +64,8 @@ function(declared_names variable)
   set(${variable} ${names} PARENT_SCOPE)
 endfunction()
 
-# used_names(VAR SOURCE): the functions that the source calls, and the types it names, without a qualifier.
+# used_names(VAR SOURCE): the functions that the source calls, and the types it names, without a
+# qualifier.
 function(used_names variable source)
   file(READ ${source} text)
   string(REGEX REPLACE "[^A-Za-z0-9_.>:(]" " " text "${text}")
@@ -74,7 +78,8 @@ function(used_names variable source)
   set(${variable} ${used} PARENT_SCOPE)
 endfunction()
 
-# any_in(VAR NAMES LIST): whether one of the names is in the list. NAMES and LIST are names of variables.
+# any_in(VAR NAMES LIST): whether one of the names is in the list. NAMES and LIST are names of
+# variables.
 function(any_in any_in_result any_in_names any_in_list)
   set(${any_in_result} FALSE PARENT_SCOPE)
   foreach(name IN LISTS ${any_in_names})
@@ -92,13 +97,15 @@ function(lines_of variable source)
   set(${variable} ${count} PARENT_SCOPE)
 endfunction()
 
-# billow_batches(TARGET): put each source into the first batch that has free space and none of its local names.
+# billow_batches(TARGET): put each source into the first batch that has free space and none of its
+# local names.
 function(billow_batches target)
   if(NOT BILLOW_UNITY)
     return()
   endif()
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
-  # The compiler takes the sources of a batch for headers, where a member of a local type would be a mistake.
+  # The compiler takes the sources of a batch for headers, where a member of a local type would be a
+  # mistake.
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
   endif()

@@ -2,9 +2,11 @@
 include(${CMAKE_CURRENT_LIST_DIR}/batches.cmake)
 find_program(CCACHE ccache)
 if(CCACHE)
-  # The launcher sets what ccache needs to accept precompiled headers and to share entries between checkouts.
+  # ccache compares the files themselves (depend mode), not what the preprocessor leaves of them: a
+  # precompiled header whose source differs in a comment is another one to the compiler, which then
+  # reads that header twice. So objects are shared by builds in the same folder only.
   set(launcher ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
-      CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${CCACHE})
+      CCACHE_DEPEND=1 ${CCACHE})
   set(CMAKE_C_COMPILER_LAUNCHER ${launcher})
   set(CMAKE_CXX_COMPILER_LAUNCHER ${launcher})
 endif()
@@ -21,10 +23,18 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   endforeach()
 endif()
 
+# Releases have the same bytes wherever they are built: the names of this machine's folders are left out. Not in other
+# builds, where the compiler's messages should name the files as the debugger finds them.
+option(BILLOW_REPRODUCIBLE "leave the names of this machine's folders out of the programs" OFF)
+if(BILLOW_REPRODUCIBLE)
+  add_compile_options(-ffile-prefix-map=${CMAKE_BINARY_DIR}=build -ffile-prefix-map=${CMAKE_SOURCE_DIR}=.)
+endif()
+
 find_package(Threads REQUIRED)
 set(OPENSSL_USE_STATIC_LIBS ON)
 find_package(OpenSSL REQUIRED)
-# A cross build names the folder with the static libraries of the other architecture; those of this machine do not fit.
+# A cross build names the folder with the static libraries of the other architecture; those of this
+# machine do not fit.
 if(BILLOW_SYSROOT_LIBS)
   set(only_there PATHS ${BILLOW_SYSROOT_LIBS} NO_DEFAULT_PATH)
 endif()
@@ -45,7 +55,8 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   target_compile_options(billow_flags INTERFACE
     -Wall -Wextra -Wswitch-enum -Wno-missing-field-initializers -Werror -fPIC -fno-plt
     "$<$<COMPILE_LANGUAGE:CXX>:${cxx_warnings}>")
-  # The compiler collects its garbage from 128 MB on by default; from 500 MB on saves 5 to 10 % of its time.
+  # The compiler collects its garbage from 128 MB on by default; from 500 MB on saves 5 to 10 % of
+  # its time.
   target_compile_options(billow_flags INTERFACE --param=ggc-min-heapsize=500000)
 else()
   # The warnings of other compilers are not known beforehand: they are shown, but are no errors.
@@ -57,7 +68,8 @@ if(APPLE)
   target_include_directories(billow_flags SYSTEM INTERFACE ${BILLOW_HEADERS})
 endif()
 target_include_directories(billow_flags INTERFACE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR})
-# With a sanitizer g++ 12 warns of things that are not there, so warnings do not stop the build then.
+# With a sanitizer g++ 12 warns of things that are not there, so warnings do not stop the build
+# then.
 if(BILLOW_SANITIZE STREQUAL "address")
   target_compile_options(billow_flags INTERFACE -fsanitize=address,undefined -fno-sanitize-recover=undefined
     -fno-omit-frame-pointer -Wno-error)
@@ -73,16 +85,18 @@ if(BILLOW_COVERAGE)
   target_link_options(billow_flags INTERFACE --coverage)
 endif()
 
-# The rooms through which every request, decision and transferred byte passes are compiled at -O2. The others wait for
-# processes, networks and people; they are compiled at -O1, which takes two thirds of the time.
+# The rooms through which every request, decision and transferred byte passes are compiled at -O2.
+# The others wait for processes, networks and people; they are compiled at -O1, which takes two
+# thirds of the time.
 set(fast_rooms base files model wire net sched control store gateway)
 if(CMAKE_BUILD_TYPE STREQUAL "RelWithDebInfo" AND NOT BILLOW_SANITIZE AND NOT BILLOW_COVERAGE)
   set(other_rooms_options -O1)
 endif()
 
-# One precompiled header of standard types for each of the two. A target with other flags would silently not use it.
-# That of the other rooms also holds our headers that most of them read: the model, its wire format and the head's state
-# take 2 s of a batch. Not in Debug builds, where an edited header should recompile only its readers.
+# One precompiled header of standard types for each of the two. A target with other flags would
+# silently not use it. That of the other rooms also holds our headers that most of them read: the
+# model, its wire format and the head's state take 2 s of a batch. Not in Debug builds, where an
+# edited header should recompile only its readers.
 set(usual_headers
   <algorithm> <array> <chrono> <cstdint> <cstring> <deque> <expected> <functional> <map> <memory> <mutex> <optional>
   <set> <span> <string> <string_view> <tuple> <unordered_map> <unordered_set> <utility> <variant> <vector>
@@ -142,8 +156,9 @@ function(billow_module name)
   billow_batches(billow_${name})
 endfunction()
 
-# billow_program(TARGET): how the programs that people start are linked. The program is stripped; its symbols lie beside
-# it in TARGET.debug, where gdb and addr2line find them through the debug link.
+# billow_program(TARGET): how the programs that people start are linked. The program is stripped;
+# its symbols lie beside it in TARGET.debug, where gdb and addr2line find them through the debug
+# link.
 function(billow_program target)
   target_precompile_headers(${target} REUSE_FROM billow_pch)
   # Loading the shared libstdc++ would take longer than the rest of `billow --version`.

@@ -1,5 +1,6 @@
-# billow_embed(TARGET NAME FILE): the file's bytes as `std::string_view billow_embedded_NAME()` inside TARGET. The
-# assembler reads the file, so a large table costs no compile time, and a changed file rebuilds only this one object.
+# billow_embed(TARGET NAME FILE): the file's bytes as `std::string_view billow_embedded_NAME()`
+# inside TARGET. The assembler reads the file, so a large table costs no compile time, and a changed
+# file rebuilds only this one object.
 function(billow_embed target name file)
   set(EMBED_NAME ${name})
   set(EMBED_FILE ${file})
