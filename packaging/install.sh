@@ -1,12 +1,12 @@
 #!/bin/sh
-# Installs Billow from a bundle, without root: programs in PREFIX/bin, libraries in PREFIX/lib, manual pages and
-# completions in PREFIX/share. Run it beside the bundle, or inside an unpacked one.
+# Installs Billow from a bundle, without root: programs in PREFIX/bin, libraries in PREFIX/lib,
+# manual pages and completions in PREFIX/share. Run it beside the bundle, or inside an unpacked one.
 #
 #   sh install.sh [--prefix DIR] [--from BUNDLE.tar.gz] [--signers FILE] [--unsigned]
 #
-# --prefix DIR    default: ~/.local, or /usr/local for root
-# --from FILE     the bundle (default: the one beside this script, or the directory of this script)
-# --signers FILE  keys that may sign a release (ssh-keygen's allowed_signers); default: those of the installation that
+# --prefix DIR    default: ~/.local, or /usr/local for root --from FILE     the bundle (default: the
+# one beside this script, or the directory of this script) --signers FILE  keys that may sign a
+# release (ssh-keygen's allowed_signers); default: those of the installation that
 #                 is upgraded, else release-signers beside the bundle
 # --unsigned      install although nobody signed it, for bundles that you built yourself
 set -eu

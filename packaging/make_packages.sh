@@ -1,11 +1,16 @@
 #!/bin/sh
 # Makes the packages of a release from a directory with its files (bin, lib, share):
 #   packaging/make_packages.sh STAGE VERSION ARCH OUT [KEY]
-# OUT gets billow_VERSION_ARCH.deb, the bundle with install.sh, the formula of the client, SHA256SUMS, and with KEY (a
-# private key of ssh) the signature. ARCH is as uname -m says it. BILLOW_DEB_COMPRESSION: options of dpkg-deb, for tests.
+# OUT gets billow_VERSION_ARCH.deb, the bundle with install.sh, the formula of the client,
+# SHA256SUMS, and with KEY (a private key of ssh) the signature. ARCH is as uname -m says it.
+# BILLOW_DEB_COMPRESSION: options of dpkg-deb, for tests.
+# The same files make the same bytes: all times are that of the last commit, or SOURCE_DATE_EPOCH.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 stage=$1 version=$2 arch=$3 out=$4 key=${5:-}
+SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git -C "$here/.." log -1 --format=%ct 2>/dev/null || echo 1577836800)}
+export SOURCE_DATE_EPOCH
+umask 022
 case $arch in
   x86_64) deb_arch=amd64 ;;
   aarch64) deb_arch=arm64 ;;
@@ -21,10 +26,11 @@ mkdir -p "$root/DEBIAN" "$root/usr"
 cp -rp "$stage/bin" "$stage/lib" "$stage/share" "$root/usr/"
 rm -f "$root/usr/share/billow/install.sh"
 find "$root/usr/share/man" -name '*.1' -exec gzip -9n {} +
-sed -e "s/@VERSION@/$version/; s/@ARCH@/$deb_arch/; s/@SIZE@/$(du -sk "$root/usr" | cut -f1)/" \
+size=$(find "$root/usr" -type f -printf '%s\n' | awk '{ sum += int(($1 + 1023) / 1024) } END { print sum }')
+sed -e "s/@VERSION@/$version/; s/@ARCH@/$deb_arch/; s/@SIZE@/$size/" \
   "$here/deb/control.in" >"$root/DEBIAN/control"
 cp "$here/deb/postinst" "$here/deb/prerm" "$here/deb/postrm" "$root/DEBIAN/"
-(cd "$root" && find usr -type f -exec md5sum {} + >DEBIAN/md5sums)
+(cd "$root" && find usr -type f | LC_ALL=C sort | xargs -d '\n' md5sum >DEBIAN/md5sums)
 dpkg-deb --build --root-owner-group ${BILLOW_DEB_COMPRESSION:--Zxz} "$root" "$out/billow_${version}_$deb_arch.deb" >/dev/null
 
 # ---- the bundle
@@ -32,7 +38,8 @@ name=billow-$version-linux-$arch
 mkdir "$work/$name"
 cp -rp "$stage/." "$work/$name/"
 cp -p "$here/install.sh" "$work/$name/install.sh"
-tar -C "$work" --owner=0 --group=0 -czf "$out/$name.tar.gz" "$name"
+tar -C "$work" --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner -cf - "$name" |
+  gzip -9n >"$out/$name.tar.gz"
 cp -p "$here/install.sh" "$out/install.sh"
 
 # ---- the formula of the client, from the sources

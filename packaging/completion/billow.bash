@@ -1442,6 +1442,7 @@ _billow() {
         --accepted) return ;;
         --adapters) return ;;
         --adapter-rank) return ;;
+        --way) COMPREPLY=($(compgen -W "tensor data-attention separate-prefill" -- "$cur")); return ;;
         --context) return ;;
         --input) return ;;
         --output) return ;;
@@ -1468,7 +1469,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--model -m --models --precision --engine --engine-version --kv-cache --cached-share --draft-tokens --accepted --adapters --adapter-rank --eager --context --input --output --ttft --tps --percentile --input-p95 --output-p95 --users --rps --trace --providers --regions --gpu --max-gpus --any --spot --mine --train --tuning --sequence --micro-batch --tokens --deadline --checkpoint-time --interruptions --batch --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--model -m --models --precision --engine --engine-version --kv-cache --cached-share --draft-tokens --accepted --adapters --adapter-rank --eager --way --context --input --output --ttft --tps --percentile --input-p95 --output-p95 --users --rps --trace --providers --regions --gpu --max-gpus --any --spot --mine --train --tuning --sequence --micro-batch --tokens --deadline --checkpoint-time --interruptions --batch --json --head --data --help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -f -- "$cur")); return ;;
     "prices")
       case $prev in

@@ -133,7 +133,7 @@ void deploy(CallPtr call) {
     return call->fail(body.error());
   if (body->spec.argv.empty())
     return call->fail({Code::invalid, "the endpoint has no command", "give spec.argv"});
-  // Whoever does not say who may call gets the safest answer, or what the endpoint has.
+  // A request that does not say who may call gets the safest setting, or keeps the endpoint's.
   if (!(*json)["policy"].find("access")) {
     const auto found = call->host.state().endpoints.find(body->name);
     const Revision* before =

@@ -5,6 +5,7 @@
 
 #include "api/call.h"
 #include "base/text.h"
+#include "core/control/renting/twins.h"
 #include "core/wire/codec.h"
 #include "core/wire/spoken.h"
 #include "pool/kinds.h"
@@ -162,7 +163,8 @@ void pools(CallPtr call) {
   const bool admin = call->may(Permission::pools_change);
   Json list = Json::array();
   for (const auto& [id, pool] : call->host.state().pools)
-    list.push(pool_document(call->host, pool, admin));
+    if (!control::is_only_watched(call->host.state(), pool))
+      list.push(pool_document(call->host, pool, admin));
   call->reply_durable(200, Json::object({{"pools", std::move(list)}}));
 }
 
@@ -208,8 +210,9 @@ void remove_pool(CallPtr call) {
     for (const auto& [name, machine] : call->host.state().machines)
       machines += machine.pool == pool->id;
   call->execute(RemovePool{call->parts[0]}, 200, [machines](const std::vector<Event>& events) {
-    const bool gone = !events.empty() && holds_alternative<PoolRemoved>(events.back().body);
-    return Json::object({{"ok", true}, {"gone", gone}, {"machines", gone ? 0 : machines}});
+    const bool watched = events.empty() || !holds_alternative<PoolRemoved>(events.back().body);
+    return Json::object(
+        {{"ok", true}, {"gone", machines == 0}, {"machines", machines}, {"watched", watched}});
   });
 }
 
@@ -272,7 +275,7 @@ class ProgramSender : public std::enable_shared_from_this<ProgramSender> {
 }  // namespace
 
 void check_pool(CallPtr call) {
-  // Whoever checks has changed something: the provider is asked again at once.
+  // A user who checks has usually just changed something, so the provider is asked again at once.
   call->host.execute(RetryPool{call->parts[0]}, {"user:" + call->principal.name, ""},
                      [call](Result<std::vector<Event>> retried) {
                        if (!retried)

@@ -40,7 +40,7 @@ struct HistoryWindow {
   std::size_t points = points_default;
 };
 // ?span_s=3600 (up to now), or from_ms and to_ms (also from and to); ?points=.
-Result<HistoryWindow> window_of(const CallPtr& call) {
+Result<HistoryWindow> history_window_of(const CallPtr& call) {
   const auto& request = call->request();
   const auto number = [&](const char* name, std::int64_t low, std::int64_t high,
                           std::int64_t fallback) -> Result<std::int64_t> {
@@ -67,7 +67,7 @@ Result<HistoryWindow> window_of(const CallPtr& call) {
 
 template <class Columns>
 void answer_series(const CallPtr& call, const std::string& key, const Columns& columns) {
-  const auto window = window_of(call);
+  const auto window = history_window_of(call);
   if (!window)
     return call->fail(window.error());
   const Status queued = call->host.workers().submit(
@@ -143,7 +143,7 @@ void gpu(CallPtr call) {
 
 // Cold starts are counted per point, and the cost of 1,000 requests follows from both series.
 void endpoint(CallPtr call) {
-  const auto window = window_of(call);
+  const auto window = history_window_of(call);
   if (!window)
     return call->fail(window.error());
   const std::string& name = call->parts[0];

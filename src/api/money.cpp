@@ -27,8 +27,8 @@ bool sets_for_all(const Call& call) {
   return call.may(Permission::money_set);
 }
 
-// What an admin of the installation set is for one to change: whoever it binds could else take it
-// away.
+// A limit set by an admin of the installation can be changed only by one. Otherwise those it limits
+// could remove it.
 Status may_replace(const Call& call, const BudgetKey& key) {
   const auto& state = call.host.state();
   const auto found = state.money.budgets.find(key);

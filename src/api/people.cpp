@@ -223,7 +223,7 @@ std::set<std::string> tokens_made_by(const control::State& state, const std::str
   return users;
 }
 
-void change(const CallPtr& call, SetUser command) {
+void change_user(const CallPtr& call, SetUser command) {
   const std::set<std::string> made_for = tokens_made_by(call->host.state(), call->parts[0]);
   call->execute(std::move(command), 200, [call, made_for](const std::vector<Event>& events) {
     std::uint64_t tokens = 0, jobs = 0, webhooks = 0;
@@ -411,7 +411,7 @@ void set_user(CallPtr call) {
       .name = call->parts[0], .role = body->role, .jobs = body->jobs, .by = call->principal.user};
   if (body->disabled)
     command.state = *body->disabled ? UserState::disabled : UserState::active;
-  change(call, std::move(command));
+  change_user(call, std::move(command));
 }
 
 void remove_user(CallPtr call) {
@@ -422,7 +422,7 @@ void remove_user(CallPtr call) {
       return call->fail({Code::invalid, "jobs must be stop or keep", ""});
     command.jobs = *jobs;
   }
-  change(call, std::move(command));
+  change_user(call, std::move(command));
 }
 
 void tokens(CallPtr call) {

@@ -35,8 +35,8 @@ struct NewReservation {
   }
 };
 
-// Spot work on the cards that were reserved: it is asked to leave when the reservation begins, and
-// whoever reserved should know. Of others' jobs only that there are some.
+// Spot jobs on the reserved GPUs are preempted when the reservation begins; the user who reserved
+// should know. Jobs of others are only counted.
 Json asked_to_leave(const Call& call, const Reservation& r, std::uint64_t& others) {
   const auto& state = call.host.state();
   Json out = Json::array();

@@ -41,7 +41,7 @@ Result<NvmlBackend::DeviceEntry*> NvmlBackend::mig_entry(std::uint32_t index, bo
         Code::forbidden,
         fmt::format("GPU {}: creating and destroying MIG instances is not allowed on this node",
                     index),
-        "an administrator allows it with the agent's setting allow_mig_changes");
+        "start the agent with --allow-mig-changes to allow it");
   }
   if (change && current != 1) {
     return fail(Code::conflict, fmt::format("GPU {}: MIG mode is off", index),

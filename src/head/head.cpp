@@ -359,6 +359,7 @@ void Head::start_timers() {
   every(milliseconds(200), [this] { engine_->execute(Tick{}, {"head", ""}, {}); });
   every(seconds(1), [this] { agents_->watch_silence(); });
   every(seconds(1), [this] { save_snapshot(); });
+  look_at_retention();  // which stores the limits of an operator
   every(retention_look, [this] { look_at_retention(); });
   every(seconds(1), [this] { logs_->look(); });
   every(milliseconds(100), [this] { pools_->look(); });

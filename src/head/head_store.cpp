@@ -138,7 +138,7 @@ Result<HeadStore> HeadStore::open(HeadOptions& options) {
   pg.url = options.store;
   pg.holder =
       fmt::format("the head on {} (pid {}, data in {})", host_name(), ::getpid(), options.data_dir);
-  // The lock on the data directory is ours, so whoever led with this name before has ended.
+  // The lock on the data directory is ours, so an earlier leader with this name has ended.
   pg.identity =
       BILLOW_TRY(out.secret(options.data_dir + "/head-id", "", [] { return random_token(12); }));
   out.identity_ = pg.identity;

@@ -59,7 +59,7 @@ struct HeadOptions {
 
   std::string
       secrets_key;  // file with the key of secrets; empty: secrets.key in the data directory
-  // The mail server of notices to persons: "smtp://USER@HOST:587"; empty: no mail is sent.
+  // The mail server for notices to users: "smtp://USER@HOST:587"; empty: no mail is sent.
   std::string smtp, smtp_password_file, smtp_from, smtp_ca;
   std::string otlp_metrics;  // collector that gets the metrics; empty: none
   Duration otlp_every = seconds(30);

@@ -318,7 +318,8 @@ double endpoint_spend_of(const control::State& state, const std::string& name) {
 
 }  // namespace
 
-// Gateways count since they started, so a counter that falls begins anew.
+// Gateways count since they started, so a counter that falls begins anew. All that a new endpoint
+// has counted at its first sample has happened since the one before.
 void Sampling::sample_endpoints(WallTime now, std::vector<History::Sample>& samples) {
   const control::State& state = options_.engine->state();
   std::erase_if(endpoints_,
@@ -330,13 +331,15 @@ void Sampling::sample_endpoints(WallTime now, std::vector<History::Sample>& samp
     const auto* f = options_.endpoint_figures ? options_.endpoint_figures(name) : nullptr;
     if (f) {
       const Counted counted{now, f->requests, f->failed + f->refused, f->cold_starts + f->wakes};
-      const auto [at, fresh] = endpoints_.try_emplace(name, counted);
+      const bool young = now - endpoint.made_at < limits::history_step * 2;
+      const auto at =
+          endpoints_.try_emplace(name, young ? Counted{now - limits::history_step} : counted).first;
       const Counted before = std::exchange(at->second, counted);
       const double time = (now - before.at).seconds();
       const auto since = [](std::uint64_t was, std::uint64_t is) {
         return static_cast<double>(is >= was ? is - was : is);
       };
-      if (!fresh && time > 0) {
+      if (time > 0) {
         row[endpoint_requests] = since(before.requests, counted.requests) * 1000 / time;
         row[endpoint_errors] = since(before.errors, counted.errors) * 1000 / time;
         row[endpoint_cold_starts] =

@@ -77,7 +77,7 @@ Result<OwnTls> own_tls(const OwnTlsOptions& options, const net::CertAndKey& auth
 bool is_loopback(const std::string& address) {
   const auto parsed = net::parse_address(address);
   if (!parsed)
-    return true;  // whoever listens says what is wrong with it
+    return true;  // listening on it reports what is wrong with it
   return parsed->is_loopback();
 }
 

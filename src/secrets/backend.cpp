@@ -60,7 +60,7 @@ Result<Reference> parse_reference(std::string_view text) {
   BILLOW_TRY_VOID(check_name("secret backend", out.backend));
   BILLOW_TRY_VOID(check_path(out.path));
   if (hash != std::string_view::npos && (out.key.empty() || out.key.size() > 256))
-    return fail(Code::invalid, "the key behind # is empty or too long");
+    return fail(Code::invalid, "the key after # is empty or longer than 256 characters");
   return out;
 }
 

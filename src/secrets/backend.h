@@ -68,7 +68,7 @@ class Backend {
   virtual ~Backend() = default;
   // not_found, forbidden or invalid: asking again is no use; unavailable: it may be.
   virtual Result<std::string> fetch(const Reference& reference) = 0;
-  // Whether the server answers and knows the credential; says as whom.
+  // Whether the server answers and knows the credential; returns the identity it sees.
   virtual Result<std::string> check() = 0;
   // Makes the credential last longer, if it expires and can be renewed. Answers when to do so
   // again; 0: never.

@@ -58,7 +58,7 @@ Finding temporary_files() {
   const auto policy = agent::load_node_policy(named ? named : "");
   if (!policy)
     return {"problem", "node policy: " + policy.error().message, policy.error().hint};
-  if (policy->private_tmp)
+  if (policy->rules.private_tmp)
     return {"ok", "temporary files: plain jobs have a /tmp and a /dev/shm of their own", ""};
   return {"note", "temporary files: plain jobs of all users share /tmp and /dev/shm",
           "write `tmp private` in /etc/billow/node.policy to separate them"};
@@ -67,7 +67,7 @@ Finding temporary_files() {
 void check_node(std::vector<Finding>& out) {
   const agent::Cgroups groups = agent::Cgroups::detect({});
   std::vector<std::string> lines = groups.report();
-  lines.push_back(agent::describe_device_guard(groups.tracks()));
+  lines.push_back(agent::describe_device_guard(groups.tracks(), groups.denies_devices()));
   lines.push_back(agent::describe_network_guard(groups.tracks()));
   lines.push_back(agent::describe_job_networks());
   for (const std::string& line : lines) {
@@ -79,6 +79,8 @@ void check_node(std::vector<Finding>& out) {
   const agent::Sandbox sandbox = agent::Sandbox::detect();
   out.push_back(
       {sandbox.kind() == agent::SandboxKind::variables_only ? "note" : "ok", sandbox.report(), ""});
+  if (::geteuid() == 0)
+    out.push_back({sandbox.hides_processes() ? "ok" : "note", sandbox.report_processes(), ""});
   const std::string supervise = executable_dir() + "/billow-supervise";
   if (::access(supervise.c_str(), X_OK) == 0)
     out.push_back({"ok", "supervisor: " + supervise, ""});

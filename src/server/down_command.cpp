@@ -88,8 +88,8 @@ Status end_agent(const std::string& data_dir) {
       "see agent.log in " + data_dir);
 }
 
-// What another head's `down` would have ended must be named: whoever is logged in to their team's
-// does not end it by the way.
+// A head elsewhere must be named explicitly: a user who is logged in to the team's head must not
+// end it by accident.
 Status check_is_ours(const Parsed& parsed, const std::string& data_dir) {
   if (parsed.has("head") || parsed.has("data"))
     return {};

@@ -362,8 +362,8 @@ std::string agent_log_of(const std::string& data_dir) {
   return read_file(data_dir + "/agent.log").value_or("");
 }
 
-// The head is up without this machine's agent: whoever waits for a job would wait for ever, so the
-// agent's own words are shown. What was in its log `before` has nothing to do with it.
+// The head is up without this machine's agent: jobs would wait forever, so the agent's own
+// words are shown. What was in its log `before` has nothing to do with it.
 void warn_without_agent(const std::string& data_dir, std::size_t before) {
   auto client = Client::create({.head = "", .data = data_dir, .may_start = false});
   if (!client)

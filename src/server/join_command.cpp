@@ -92,8 +92,8 @@ constexpr OptionSpec join_options[] = {
 
 Status take_certificate(const Parsed& parsed, Joined& joined) {
   if (parsed.has("client-cert") != parsed.has("client-key"))
-    return fail(Code::invalid, "a client certificate needs its key, and a key its certificate",
-                "give both: --client-cert FILE --client-key FILE");
+    return fail(Code::invalid, "--client-cert and --client-key must be given together",
+                "add the missing one: --client-cert FILE --client-key FILE");
   if (!parsed.has("client-cert"))
     return {};
   joined.client_cert = parsed.get("client-cert");

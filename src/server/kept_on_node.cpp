@@ -37,6 +37,8 @@ Status read_kept_on_node(const Parsed& parsed, agent::NodeOptions& options) {
   if (const char* set = ::getenv("BILLOW_ALLOW_METADATA");
       parsed.has("allow-metadata") || (set && std::string_view(set) == "1"))
     options.allow_metadata = true;
+  if (const char* set = ::getenv("BILLOW_METADATA"); set && std::string_view(set) == "closed")
+    options.metadata_closed = true;
   if (const char* set = ::getenv("BILLOW_ALLOW_NAMESPACES");
       parsed.has("allow-namespaces") || (set && std::string_view(set) == "1"))
     options.allow_namespaces = true;

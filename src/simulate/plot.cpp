@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "net/xml.h"
 #include "simulate/simulate.h"
 
 namespace billow::sched {
@@ -28,21 +29,6 @@ std::pair<double, const char*> time_unit(double seconds) {
   if (seconds > 3 * 60.0)
     return {60.0, "minutes"};
   return {1.0, "seconds"};
-}
-
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '<')
-      out += "&lt;";
-    else if (c == '>')
-      out += "&gt;";
-    else if (c == '&')
-      out += "&amp;";
-    else
-      out += c;
-  }
-  return out;
 }
 
 using Series = std::vector<std::pair<double, double>>;
@@ -96,7 +82,7 @@ std::string page(const std::string& title) {
          fmt::format(
              "<rect width=\"{}\" height=\"{}\" fill=\"#fff\"/><text x=\"{}\" y=\"18\" "
              "font-size=\"14\">{}</text>\n",
-             width, height, left, escaped(title));
+             width, height, left, net::escape_xml(title));
 }
 
 std::string axes(const Frame& frame, const std::string& x_label, const std::string& y_label) {
@@ -121,8 +107,8 @@ std::string axes(const Frame& frame, const std::string& x_label, const std::stri
       "<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">{}</text><text x=\"8\" "
       "y=\"{:.1f}\">{}</text>\n",
       (left + width - right) / 2, height - 8,
-      escaped(*frame.unit_name ? fmt::format("{}, {}", x_label, frame.unit_name) : x_label),
-      top - 8, escaped(y_label));
+      net::escape_xml(*frame.unit_name ? fmt::format("{}, {}", x_label, frame.unit_name) : x_label),
+      top - 8, net::escape_xml(y_label));
   return out;
 }
 

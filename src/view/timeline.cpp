@@ -66,11 +66,10 @@ class Drawing {
       if (!job || !task.holds_gpus() || task.gpus.empty())
         continue;
       Block block{.from = task.lease_from, .to = question_.now, .kind = "run", .job = task.job};
-      const Duration held = question_.now - task.lease_from;
-      if (task.usage.meter.measured && held.ns > 0) {
-        const double quiet = 1 - std::min(1.0, task.usage.meter.active.seconds() / held.seconds());
-        block.waste_usd = quiet * held.seconds() * dollars(task.rate.nano_usd_per_s) *
-                          static_cast<double>(task.gpus.front().share.milli) / 1000;
+      if (state_.money.meters.contains(id)) {
+        const auto sums =
+            state_.money.books.lease_totals(ledger::lease_id(task), task.lease_from, question_.now);
+        block.waste_usd = dollars(sums.idle.value) / static_cast<double>(task.gpus.size());
       }
       fill_owner(block, job->project, job->user, job->spec->name);
       if (!block.label.empty())

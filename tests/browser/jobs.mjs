@@ -385,7 +385,7 @@ test('a form is kept, shared as a link, and removed again', async ({ page, conte
   await page.fill('label:has-text("--retries") input:not([type=checkbox])', '3');
   const line = await page.locator('.elsewhere .line code').innerText();
   await page.click('button:has-text("Copy a link to this form")');
-  await page.waitForSelector('.notices:has-text("link to this form was copied")');
+  await page.waitForSelector('.notices:has-text("Link copied: it opens this form")');
   const link = await page.evaluate(() => navigator.clipboard.readText());
   await page.click('button:has-text("Keep as a preset")');
   await go(page, '/jobs');

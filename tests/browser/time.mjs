@@ -42,7 +42,7 @@ for (const dark of [false, true])
     await go(page, '/nodes?from=now-1d&to=now');
     await page.waitForSelector('.gantt-scroll');
     await until(
-      async () => (await page.locator('.gantt-sum').innerText()).includes('$7.50 wasted'),
+      async () => (await page.locator('.gantt-sum').innerText()).includes('$7.50 unallocated'),
       'the dollars of the idle time',
     );
     await axe(page, 'nodes');

@@ -166,9 +166,15 @@ test('the axis has readable steps from an hour to a month', () => {
   }
 });
 
-test('waste counts by the part that is seen', () => {
-  const cards = [card('a', 0, [block(0, 2000, { waste: 10 }), block(2000, 3000, { waste: 5 })])];
-  assert.equal(wasteWithin(cards, view), 5);
+test('waste counts by the part that is seen, in jobs and between them', () => {
+  const cards = [
+    card('a', 0, [
+      block(0, 2000, { waste: 10 }),
+      block(500, 1000, { kind: 'idle', waste: 3 }),
+      block(2000, 3000, { waste: 5 }),
+    ]),
+  ];
+  assert.deepEqual(wasteWithin(cards, view), { idle: 5, unallocated: 3 });
 });
 
 test('projects have colours of their own, and text on them has a contrast of 4.5', () => {

@@ -571,12 +571,8 @@ def main():
     parser.add_argument("--endpoints", type=int, default=50)
     parser.add_argument("--turns", type=int, default=2)
     parser.add_argument("--minutes", type=float, default=10)
-    parser.add_argument(
-        "--trace",
-        action="append",
-        default=[],
-        help="a CSV for `replay`: TIMESTAMP,ContextTokens,GeneratedTokens",
-    )
+    trace = "a CSV for `replay`: TIMESTAMP,ContextTokens,GeneratedTokens"
+    parser.add_argument("--trace", action="append", default=[], help=trace)
     options = parser.parse_args()
     options.billow = os.path.abspath(options.billow)
     os.environ["BILLOW_BIN"] = os.path.dirname(options.billow)

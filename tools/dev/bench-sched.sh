@@ -1,4 +1,4 @@
-# ./dev bench sched [--quick] [--data DIR] [--only packing|queueing|speed|head] [--busy-machine] [--json FILE]
+# ./dev bench sched [--quick] [--data DIR] [--only packing|mixes|queueing|speed|head] [--busy-machine] [--json FILE]
 # The scheduler on published traces, its speed, and jobs through the whole head; every figure beside its target. It takes
 # some minutes without --quick.
 data=$root/../shared/data

@@ -1,5 +1,6 @@
 # ./dev bench [NAME [OPTION…]]: measure the figures that Billow claims; NAME is one of tools/dev/bench-NAME.sh.
-# The default is core. Where a comparable program is in Debian, the figure is a ratio against it in the same run.
+# The default is core. Where a comparable program is in Debian, the figure is a ratio against it in
+# the same run.
 name=${1:-core}
 [ $# -gt 0 ] && shift
 bench=$root/tools/dev/bench-$name.sh

@@ -1,13 +1,14 @@
 # ./dev bundle [--arch x86_64|aarch64]: build dist/billow-VERSION-linux-ARCH.tar.gz, which runs without installation.
-# It needs glibc 2.36 or newer and nothing else, because Billow links everything but glibc statically. For another
-# architecture, Debian's cross compiler and the libraries of that architecture are used (docs/adr/0004).
+# It needs glibc 2.36 or newer and nothing else, because Billow links everything but glibc
+# statically. For another architecture, Debian's cross compiler and the libraries of that
+# architecture are used (docs/adr/0004).
 arch=$(uname -m)
 [ "${1:-}" = --arch ] && arch=$2
 version=$(sed -n 's/^project(billow VERSION \([0-9.]*\).*/\1/p' "$root/CMakeLists.txt")
 install $build_packages binutils
 web_packages
 bundle_build=$root/build-bundle-$arch
-set -- -DCMAKE_BUILD_TYPE=RelWithDebInfo -DBILLOW_TESTS=OFF -DBILLOW_BENCH=OFF
+set -- -DCMAKE_BUILD_TYPE=RelWithDebInfo -DBILLOW_TESTS=OFF -DBILLOW_BENCH=OFF -DBILLOW_REPRODUCIBLE=ON
 if [ "$arch" != "$(uname -m)" ]; then
   case $arch in
     x86_64) deb=amd64 ;;
@@ -19,7 +20,8 @@ if [ "$arch" != "$(uname -m)" ]; then
   dpkg --print-foreign-architectures | grep -qx "$deb" ||
     { as_root dpkg --add-architecture "$deb"; as_root apt-get update -qq; }
   install "g++-$package_triple" "binutils-$package_triple"
-  # Only the static libraries are needed. They are unpacked beside the build: this machine's packages stay unchanged.
+  # Only the static libraries are needed. They are unpacked beside the build: this machine's
+  # packages stay unchanged.
   sysroot=$root/.dev/sysroot-$arch
   mkdir -p "$sysroot"
   unpack() {

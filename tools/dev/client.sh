@@ -1,5 +1,6 @@
 # ./dev client [--macos-check]: build only the client, as build-client/bin/billow; on Debian and on macOS.
-# --macos-check: compile every source of the client for macOS, and link as far as possible without a Mac.
+# --macos-check: compile every source of the client for macOS, and link as far as possible without a
+# Mac.
 client_build=$root/build-client
 client_packages='g++ cmake ninja-build ccache pkg-config libboost1.81-dev libboost-json1.81-dev libssl-dev libfmt-dev
   libzstd-dev libtomlplusplus-dev libpugixml-dev'

@@ -1,6 +1,6 @@
 # ./dev gpu-test [--part N|wake|smoke] [--sim]: run the GPU tests on a machine with an NVIDIA GPU.
-# It compiles the shim, the GPU memory service and the probe with the g++ of the machine (no CUDA toolkit, no packages),
-# runs one part or all of them, and prints a table. Parts:
+# It compiles the shim, the GPU memory service and the probe with the g++ of the machine (no CUDA
+# toolkit, no packages), runs one part or all of them, and prints a table. Parts:
 #   1 memory limits · 2 compute shares · 3 overhead · 4 suspend and resume · 5 suspend cycles of a training loop
 #   6 taking turns (six minutes) · 7 the whole product from its bundle, with strict shares, a training step and swapping
 #   8 verdicts on idle, busy, hung and bursty processes · 9 record the signals of twenty kinds of work for the test of
@@ -31,7 +31,7 @@ compile_one() { # object, source, flags...: only when the source or any header i
   object=$1 source=$2
   shift 2
   set -- "$cxx" $flags "$@" -c "$source" -o "$object"
-  newer=$(find "$source" "$root"/shim "$root"/src/gpumem "$root"/src/base/*.h "$root"/tests/gpu \
+  newer=$(find "$source" "$root"/shim "$root"/src/gpumem "$root"/src/base/*.h "$root"/src/process/*.h "$root"/tests/gpu \
     \( -name '*.h' -o -name '*.def' -o -samefile "$source" \) -newer "$object" -print 2>/dev/null | head -1)
   if [ ! -f "$object" ] || [ -n "$newer" ]; then
     echo "$*"
@@ -45,7 +45,8 @@ compile_one() { # object, source, flags...: only when the source or any header i
   for f in "$root"/shim/sim/*.cpp; do
     compile_one "$out/obj/sim_$(basename "$f" .cpp).o" "$f" -fvisibility=hidden
   done
-  for f in "$root"/src/gpumem/*.cpp "$root"/src/gpumem/main/main.cpp "$root"/src/base/result.cpp; do
+  for f in "$root"/src/gpumem/*.cpp "$root"/src/gpumem/main/main.cpp "$root"/src/base/result.cpp \
+    "$root"/src/process/passed_descriptors.cpp; do
     compile_one "$out/obj/gpumem_$(basename "$f" .cpp).o" "$f"
   done
   compile_one "$out/obj/probe.o" "$root/tests/gpu/probe.cpp"

@@ -1,5 +1,6 @@
-# ./dev package [--key FILE] [--arch x86_64|aarch64]: build dist/: a Debian package, the bundle with install.sh, the formula of the client.
-# With --key (a private key of ssh) the checksums are signed, and install.sh accepts the bundle without --unsigned.
+# ./dev package [--key FILE] [--arch x86_64|aarch64]: build dist/: .deb, bundle, client formula.
+# With --key (a private key of ssh) the checksums are signed, and install.sh accepts the bundle
+# without --unsigned.
 key=
 case ${1:-} in --key) key=$(realpath "$2"); shift 2 ;; esac
 install dpkg-dev xz-utils openssh-client

@@ -56,13 +56,15 @@ def packages_of(files):
 
 
 def licences_of(package):
-    """The licences that the package's copyright file names, in its machine-readable form."""
+    """The licences that the package's copyright file names: in its machine-readable form, or the
+    texts to which it refers."""
     path = f"/usr/share/doc/{package.split(':')[0]}/copyright"
     try:
         text = open(path, encoding="utf-8", errors="replace").read()
     except OSError:
         return []
     names = re.findall(r"^License:[ \t]*(\S[^\n]*)$", text, re.M)
+    names = names or re.findall(r"/usr/share/common-licenses/([\w+-]+(?:\.[\w+-]+)*)", text)
     return sorted({name.strip() for name in names})
 
 

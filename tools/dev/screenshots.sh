@@ -5,5 +5,5 @@ install $browser_packages curl python3
 cd "$root/tests/e2e/daily"
 export BILLOW_SHOTS="$root/docs/screenshots" BILLOW_BIN="$build/bin"
 export PYTHONDONTWRITEBYTECODE=1 PYTHONPATH="$root/tests/support:."
-python3 -m unittest eyes_test.Browser
+python3 -m unittest browser_test.Browser
 python3 "$root/tests/browser/demo_fleet.py" screenshots.mjs

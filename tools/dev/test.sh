@@ -1,7 +1,7 @@
 # ./dev test [CTEST OPTION…]: install, build and run every test, then the core under the address sanitizer.
-# With ctest options (-L unit, -R NAME) only these tests run, without the sanitizer. Twice as many tests as
-# cores run at a time, at most eight: most end-to-end tests wait more than they compute. tests/e2e/CMakeLists.txt says
-# which of them must not meet. BILLOW_TEST_JOBS=N runs N.
+# With ctest options (-L unit, -R NAME) only these tests run, without the sanitizer. Twice as many
+# tests as cores run at a time, at most eight: most end-to-end tests wait more than they compute.
+# tests/e2e/CMakeLists.txt says which of them must not meet. BILLOW_TEST_JOBS=N runs N.
 install $build_packages $test_build_packages $test_packages $browser_packages
 for folder in tests/s3 tests/openai tests/grpc tests/mcp tests/clouds tests/clouds/google_azure tests/oidc; do
   npm_packages "$folder" || { tail -20 "$root/.dev/npm.log" >&2; die "npm ci failed in $folder"; }

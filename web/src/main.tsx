@@ -1,5 +1,7 @@
 import './frame/base.css';
 import './frame/pages.css';
+import './frame/tables.css';
+import './frame/details.css';
 import './frame/lists.css';
 import 'uplot/dist/uPlot.min.css';
 import './time/time.css';

@@ -133,7 +133,7 @@ void revoke_token(CallPtr call) {
   });
 }
 
-// Whoever rotates the token of another user gets that user's rights, as with a new token for one.
+// Rotating another user's token gives the caller that user's rights, as a new token would.
 void rotate_token(CallPtr call) {
   const Token* token = token_to_change(call);
   if (!token)

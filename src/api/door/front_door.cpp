@@ -69,7 +69,7 @@ Json document_of(const control::State& state, const Domain& domain) {
 }
 
 // Answers when the gateways know it.
-void change(const CallPtr& call, Command command, std::function<Json()> answer) {
+void change_door(const CallPtr& call, Command command, std::function<Json()> answer) {
   call->host.execute(
       std::move(command), call->cause(),
       [call, answer = std::move(answer)](const Result<std::vector<Event>>& events) {
@@ -130,7 +130,7 @@ void set_model(CallPtr call) {
   with_approval(call, ApprovalAction::expose,
                 fmt::format("lead requests for the model {} to other endpoints", body->name),
                 [call, command] {
-                  change(call, command, [call, name = command.route.name] {
+                  change_door(call, command, [call, name = command.route.name] {
                     const auto& made = call->host.state().front_door.models;
                     const auto found = made.find(name);
                     return found == made.end() ? Json::object({{"name", name}})
@@ -155,7 +155,7 @@ bool free_held_name(const CallPtr& call, const std::string& name) {
   }
   SetDomain command;
   command.domain.name = found->first;
-  change(call, command, [] { return Json::object({{"ok", true}}); });
+  change_door(call, command, [] { return Json::object({{"ok", true}}); });
   return true;
 }
 
@@ -177,7 +177,7 @@ void remove_model(CallPtr call) {
     return call->fail(may.error());
   SetModelRoute command;
   command.route.name = name;
-  change(call, command, [] { return Json::object({{"ok", true}}); });
+  change_door(call, command, [] { return Json::object({{"ok", true}}); });
 }
 
 void domains(CallPtr call) {
@@ -220,7 +220,7 @@ void set_domain(CallPtr call) {
   with_approval(call, ApprovalAction::expose,
                 fmt::format("serve endpoint {} at {}", body->endpoint, command.domain.name),
                 [call, command] {
-                  change(call, command, [call, name = command.domain.name] {
+                  change_door(call, command, [call, name = command.domain.name] {
                     const auto& made = call->host.state().front_door.domains;
                     const auto found = made.find(name);
                     return found == made.end() ? Json::object({{"name", name}})
@@ -241,7 +241,7 @@ void remove_domain(CallPtr call) {
     return call->fail(may.error());
   SetDomain command;
   command.domain.name = name;
-  change(call, command, [] { return Json::object({{"ok", true}}); });
+  change_door(call, command, [] { return Json::object({{"ok", true}}); });
 }
 
 namespace {
@@ -271,11 +271,11 @@ void set_limits(CallPtr call) {
     return;
   if (const Status may = endpoints::may_change(call, call->parts[0]); !may)
     return call->fail(may.error());
-  change(call,
-         SetRequestLimits{{.endpoint = call->parts[0],
-                           .body_bytes_max = body->body_bytes_max,
-                           .header_bytes_max = body->header_bytes_max}},
-         [call] { return limits_document(call->host.state(), call->parts[0]); });
+  change_door(call,
+              SetRequestLimits{{.endpoint = call->parts[0],
+                                .body_bytes_max = body->body_bytes_max,
+                                .header_bytes_max = body->header_bytes_max}},
+              [call] { return limits_document(call->host.state(), call->parts[0]); });
 }
 
 }  // namespace billow::api::door

@@ -88,11 +88,11 @@ Json document_of(const CallPtr& call,
   return out;
 }
 
-// A preset is changed by whoever saved it and by those who steer all jobs of the project.
-Status may_change(const Call& call,
-                  const Project& project,
-                  const std::string& name,
-                  const Secret& kept) {
+// A preset can be changed by its author and by users who control all jobs of the project.
+Status may_change_preset(const Call& call,
+                         const Project& project,
+                         const std::string& name,
+                         const Secret& kept) {
   const auto& state = call.host.state();
   if (kept.by == state.users.at(call.principal.user).name ||
       call.may(Permission::jobs_any, project.id))
@@ -146,7 +146,7 @@ void set(CallPtr call) {
   const auto& secrets = call->host.state().secrets;
   if (const auto kept = secrets.find({ProjectId{}, prefix_of(project->id) + name});
       kept != secrets.end())
-    if (const Status ok = may_change(*call, *project, name, kept->second); !ok)
+    if (const Status ok = may_change_preset(*call, *project, name, kept->second); !ok)
       return call->fail(ok.error());
   std::size_t others = 0;
   each_preset(call->host.state(), project->id,
@@ -184,7 +184,7 @@ void remove(CallPtr call) {
     return call->fail(
         {Code::not_found,
          fmt::format("project {} has no preset \"{}\"", project->name, call->parts[0]), ""});
-  if (const Status ok = may_change(*call, *project, call->parts[0], kept->second); !ok)
+  if (const Status ok = may_change_preset(*call, *project, call->parts[0], kept->second); !ok)
     return call->fail(ok.error());
   call->execute(RemoveSecret{control::installation_secrets, call->principal.user, record}, 200,
                 [](const std::vector<Event>&) {

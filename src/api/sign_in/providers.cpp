@@ -159,7 +159,7 @@ void link_user(CallPtr call, const std::string& login) {
     return call->fail({Code::forbidden,
                        fmt::format("user {} cannot sign in at a provider", user->name),
                        "this user has the token in the head's data directory"});
-  // Whoever signs in with the login then acts as the user.
+  // Anyone who signs in with this login then acts as the user.
   if (!call->may(Permission::logins_change))
     return call->fail({Code::forbidden, "linking a login needs the permission logins.change",
                        "ask an admin: billow role list"});

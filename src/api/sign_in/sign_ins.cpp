@@ -352,7 +352,7 @@ void SignIns::sign_in(const IdentityProvider& provider,
   if (!*known) {
     if (const Status good = check_new(provider, proof.person); !good)
       return done(pass(good.error()));
-    // By nobody who may share accounts.
+    // The creator is no real user, so the new account cannot share another user's Unix account.
     commands.push_back(AddUser{proof.person.name, "", roles::member, UserId(UINT64_MAX)});
   }
   const std::string name = *known ? (*known)->name : proof.person.name;

@@ -76,8 +76,8 @@ Status each_line(const std::string& path, const std::function<Status(const Json&
 Status take(ChainCheck& check, const Json& record) {
   const Json& chain = record["chain"];
   if (!chain.is_object())
-    return fail(Code::invalid, "a record without its place in the chain",
-                "give a file from `billow audit export`");
+    return fail(Code::invalid, "a record has no link to the one before it",
+                "use a file written by `billow audit export`");
   const std::optional<std::string> before =
       chain["link_before"].is_string() ? std::optional<std::string>(chain["link_before"].str_or(""))
                                        : std::nullopt;

@@ -15,16 +15,17 @@ namespace {
 
 constexpr std::size_t credential_bytes_max = 64 << 10;
 constexpr OptionSpec add_options[] = {
-    {"address", 0, "URL", "of Vault, e.g. https://vault.example.com:8200; of a cloud: another one"},
-    {"mount", 0, "PATH", "vault: where its KV engine (version 2) is (default: secret)"},
+    {"address", 0, "URL",
+     "vault: its address, e.g. https://vault.example.com:8200; aws, google: replaces the "
+     "default address"},
+    {"mount", 0, "PATH", "vault: mount path of its KV engine, version 2 (default: secret)"},
     {"namespace", 0, "NAME", "vault: its namespace"},
     {"token-file", 0, "PATH", "vault: file with the token; it is stored encrypted", false,
      Completes::file},
     {"region", 0, "NAME", "aws: region of the secrets"},
     {"project", 0, "NAME", "google: project of the secrets"},
     {"credentials-file", 0, "PATH",
-     "aws, google: file with keys (default: the login that the head itself has)", false,
-     Completes::file},
+     "aws, google: file with keys (default: the head's own credentials)", false, Completes::file},
     {"allow", 0, "PROJECT=PREFIX",
      "let the admins of a project refer to paths at or below this prefix", true},
 };
@@ -140,14 +141,15 @@ void add_backend_commands(CommandTable& table) {
   using namespace backend_command;
   table.push_back(
       {.name = "secret-backend add",
-       .summary = "add a server that has secrets: Vault, AWS or Google",
+       .summary = "add a store of secrets: Vault, AWS or Google",
        .example = "billow secret-backend add vault team --address https://vault.example.com:8200 "
                   "--token-file token.txt\nbillow secret set HF_TOKEN --from team:apps/train#token",
        .run = add,
        .usage = "vault|aws|google NAME",
-       .details = "A secret that refers to a backend is fetched when a job starts and is never "
-                  "stored.\nOnly the user who started the head can add one: the head asks it with "
-                  "its own network and logins.",
+       .details =
+           "A secret that refers to a backend is fetched when a job starts and is never "
+           "stored.\nOnly the user who started the head can add one, because the head connects "
+           "to it with its own credentials.",
        .options = {add_options},
        .operands = Operands::some,
        .completes = Completes::choice,

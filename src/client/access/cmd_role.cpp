@@ -82,10 +82,11 @@ void add_role_commands(CommandTable& table) {
                    .example = "billow role create accountant --allow money.read,money.set",
                    .run = create,
                    .usage = "NAME",
-                   .details = "A role is a list of permissions. In a project it allows what is of "
-                              "a project; on the installation (`billow user set`) it allows all "
-                              "of it, in every project.\nNobody can make or give a role that "
-                              "allows more than they may do.",
+                   .details = "A role is a list of permissions. Given in a project, it allows "
+                              "only what concerns that project; given on the installation "
+                              "(`billow user set`), it allows everything it lists, in every "
+                              "project.\nYou cannot create or give a role with permissions that "
+                              "you do not have.",
                    .options = {create_options},
                    .operands = Operands::some,
                    .group = people_group});

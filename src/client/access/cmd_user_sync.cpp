@@ -130,7 +130,7 @@ class UserSync {
     const auto found = users_.find(user.name);
     const std::string at = "/v1/users/" + net::percent_encode(user.name);
     if (user.name == me_)
-      return;  // whoever synchronises cannot lock themselves out
+      return;  // the caller cannot lock themselves out
     if (found == users_.end()) {
       if (user.disabled)
         return;

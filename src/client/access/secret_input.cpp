@@ -18,7 +18,7 @@ constexpr std::size_t value_bytes_max = 64 << 10;
 
 // Reads a value without echo. Keys that would be signals are read as keys, so that the terminal is
 // always restored.
-Result<std::string> typed(const std::string& what) {
+Result<std::string> typed_secret(const std::string& what) {
   termios before{};
   if (::tcgetattr(STDIN_FILENO, &before) != 0)
     return fail_errno("the terminal", errno);
@@ -83,7 +83,7 @@ Result<std::string> piped() {
 Result<std::string> secret_input(const std::string& file, const std::string& what) {
   if (!file.empty())
     return read_file(file, value_bytes_max);
-  return ::isatty(STDIN_FILENO) == 1 ? typed(what) : piped();
+  return ::isatty(STDIN_FILENO) == 1 ? typed_secret(what) : piped();
 }
 
 }  // namespace billow::client

@@ -106,8 +106,8 @@ Result<std::string> target_of(int fd) {
   return words[1];
 }
 
-// Waits until the browser comes back with the code of this sign-in. Other requests, of whoever
-// guesses the port, end nothing.
+// Waits until the browser comes back with the code of this sign-in. Requests from others
+// that guess the port are ignored.
 Result<net::Request> wait_for_browser(const net::Listener& listener, const std::string& state) {
   const SteadyTime until = system_clock().steady() + browser_within;
   for (;;) {

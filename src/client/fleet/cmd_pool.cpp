@@ -407,7 +407,11 @@ int remove_pool(const Parsed& p, std::string_view what) {
     print_json(*answer);
   else
     print((*answer)["gone"].bool_or(false)
-              ? fmt::format("removed {} {}\n", what, *name)
+              ? fmt::format("removed {} {}{}\n", what, *name,
+                            (*answer)["watched"].bool_or(false)
+                                ? "; a machine that a late order brings in the next 10 minutes is "
+                                  "still ended"
+                                : "")
               : fmt::format("{} {} is ending its {} machine{} and will then be removed\n", what,
                             *name, machines, machines == 1 ? "" : "s"));
   return 0;

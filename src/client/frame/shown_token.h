@@ -1,6 +1,5 @@
-// Tokens that people show to a head for the first time, by login or join: read without showing
-// them, taken apart, and what to say where the head they are shown to is not the one that made
-// them.
+// Tokens that a user gives to `billow login` or `billow join`: read without echo, split into token
+// and fingerprint, and the error if another head created them.
 #pragma once
 
 #include <string>

@@ -275,7 +275,7 @@ class Attachment {
         printable(job_["user"].str_or("another user"))));
   }
 
-  // Whoever attaches to a job of yesterday does not remember how to leave it.
+  // Users who attach to an older job may not remember how to detach.
   void say_how_to_leave() {
     if (o_.interrupt_detaches && !o_.watch && errors_.terminal &&
         !std::exchange(told_how_to_leave_, true))

@@ -422,8 +422,8 @@ int cmd_ssh(const Parsed& p) {
   if (const Status written = write_file_atomic(path, *text, 0600); !written)
     return report(written.error());
   std::vector<std::string> words = {"ssh", "-F", path};
-  // ssh begins in the home directory; whoever asks for a job wants to be where it works. In single
-  // quotes, which every shell takes alike.
+  // ssh begins in the home directory, but the user wants the job's working directory. Single
+  // quotes mean the same in every shell.
   const std::vector<std::string> command(p.operands.begin() + 1, p.operands.end());
   if (command.empty() && ::isatty(STDIN_FILENO))
     words.emplace_back("-t");

@@ -260,7 +260,7 @@ Status show_sources(Client& client,
   return {};
 }
 
-// Several logs beside each other, as they are written.
+// Follows several logs at once and prints their lines as they come.
 Status follow_sources(const Parsed& parsed,
                       const std::vector<LogSource>& sources,
                       const LogRequest& request,

@@ -126,7 +126,7 @@ void TunnelRelay::read_here() {
     return;
   }
   if (n < 0 && ends_.socket)
-    return finish("");  // whoever connected has broken off
+    return finish("");  // the local program closed the connection
   ended_here_ = true;
   socket_->send_text(R"({"type":"eof"})");
 }
@@ -176,7 +176,7 @@ void TunnelRelay::watch() {
     out_->want(false, write);
 }
 
-// The head closes as soon as it has sent everything; whoever reads here may be slower than that.
+// The head closes as soon as it has sent everything; the local reader may be slower than that.
 void TunnelRelay::finish_after_rest(const std::string& trouble) {
   if (done_ || std::exchange(finishing_, true))
     return;

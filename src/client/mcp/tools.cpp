@@ -191,7 +191,7 @@ Result<Json> submit_job(ToolRun& run, const Arguments& arguments) {
   return run.client.post("/v1/jobs", submit_body(request, env), std::move(headers));
 }
 
-Result<Json> submit(ToolRun& run, const Arguments& arguments) {
+Result<Json> submit_tool(ToolRun& run, const Arguments& arguments) {
   const Json made = BILLOW_TRY(submit_job(run, arguments));
   return reduced(made, {"id", "count", "array", "state", "reason", "warnings"});
 }
@@ -453,7 +453,7 @@ const Tool tools[] = {
      [] {
        return job_schema({{"command", command_property()}}, {"command"});
      },
-     submit, false},
+     submit_tool, false},
     {"status", "The state of a job; with wait_s, when it has ended or the time is over.",
      [] {
        return schema({{"job", job_property()}, {"wait_s", wait_property()}}, {"job"});

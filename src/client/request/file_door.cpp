@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/time.h>
 #include <sys/un.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 #include <cstring>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <thread>
 
 #include "base/file.h"
@@ -18,7 +18,9 @@
 #include "base/text.h"
 #include "client/request/upload_threads.h"
 #include "files/pack.h"
+#include "net/blocking_io.h"
 #include "net/sockets.h"
+#include "process/passed_descriptors.h"
 
 namespace billow::client {
 namespace {
@@ -77,9 +79,7 @@ class Connection {
         ticket.ticket.size() != files::door_ticket_bytes)
       return std::nullopt;
     ::fcntl(out.fd_.get(), F_SETFD, FD_CLOEXEC);
-    const timeval patience{120, 0};  // as for answers over HTTP
-    ::setsockopt(out.fd_.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-    ::setsockopt(out.fd_.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+    net::set_timeouts(out.fd_.get(), 120);  // as for answers over HTTP
     std::memcpy(address.sun_path + 1, ticket.socket.data(), ticket.socket.size());
     const auto size =
         static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + ticket.socket.size());
@@ -91,54 +91,26 @@ class Connection {
 
   // False: the connection is gone.
   bool ask(const DoorRequest& request, std::string_view content, int attached) {
-    iovec parts[2] = {{const_cast<DoorRequest*>(&request), sizeof request},
-                      {const_cast<char*>(content.data()), content.size()}};
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-    msghdr message{};
-    message.msg_iov = parts;
-    message.msg_iovlen = content.empty() ? 1 : 2;
-    if (attached >= 0) {
-      message.msg_control = control;
-      message.msg_controllen = sizeof control;
-      cmsghdr* header = CMSG_FIRSTHDR(&message);
-      header->cmsg_level = SOL_SOCKET;
-      header->cmsg_type = SCM_RIGHTS;
-      header->cmsg_len = CMSG_LEN(sizeof(int));
-      std::memcpy(CMSG_DATA(header), &attached, sizeof attached);
-    }
-    const ssize_t sent = ::sendmsg(fd_.get(), &message, MSG_NOSIGNAL);
+    return send_request(request, content, attached) && receive_answer();
+  }
+  bool send_request(const DoorRequest& request, std::string_view content, int attached) {
+    const iovec parts[2] = {{const_cast<DoorRequest*>(&request), sizeof request},
+                            {const_cast<char*>(content.data()), content.size()}};
+    const std::span<const int> descriptors(&attached, attached >= 0 ? 1 : 0);
+    const ssize_t sent = send_with_descriptors(fd_.get(), parts, descriptors);
     if (sent < static_cast<ssize_t>(sizeof request))
       return false;
-    return send(content.substr(static_cast<std::size_t>(sent) - sizeof request)) &&
-           receive(&answer_, sizeof answer_) && answer_.size <= (1u << 20) && receive_text();
+    return send(content.substr(static_cast<std::size_t>(sent) - sizeof request));
+  }
+  bool receive_answer() {
+    return receive(&answer_, sizeof answer_) && answer_.size <= (1u << 20) && receive_text();
   }
   const DoorAnswer& answer() const { return answer_; }
   const std::string& text() const { return text_; }
 
  private:
-  bool send(std::string_view data) {
-    while (!data.empty()) {
-      const ssize_t sent = ::send(fd_.get(), data.data(), data.size(), MSG_NOSIGNAL);
-      if (sent < 0 && errno == EINTR)
-        continue;
-      if (sent <= 0)
-        return false;
-      data.remove_prefix(static_cast<std::size_t>(sent));
-    }
-    return true;
-  }
-  bool receive(void* into, std::size_t size) {
-    for (char* at = static_cast<char*>(into); size > 0;) {
-      const ssize_t got = ::recv(fd_.get(), at, size, 0);
-      if (got < 0 && errno == EINTR)
-        continue;
-      if (got <= 0)
-        return false;
-      at += got;
-      size -= static_cast<std::size_t>(got);
-    }
-    return true;
-  }
+  bool send(std::string_view data) { return net::send_all(fd_.get(), data); }
+  bool receive(void* into, std::size_t size) { return net::receive_all(fd_.get(), into, size); }
   bool receive_text() {
     text_.resize(answer_.size);
     return receive(text_.data(), text_.size());
@@ -184,7 +156,13 @@ class Bringer {
     std::string pack;
     Trouble trouble;
     for (std::size_t i; (i = next_++) < parts_.size();) {
-      if (head && bring(parts_[i], head, pack, trouble))
+      // Two pieces at a time, which the head hashes together.
+      const std::size_t second = is_full_piece(i) && is_full_piece(i + 1) ? next_++ : parts_.size();
+      const bool two = is_full_piece(second);
+      if (head && two && bring_two(parts_[i], parts_[second], head, pack, trouble))
+        continue;
+      if (head && !two && bring(parts_[i], head, pack, trouble) &&
+          (second >= parts_.size() || bring(parts_[second], head, pack, trouble)))
         continue;
       next_ = parts_.size();
       std::lock_guard lock(mutex_);
@@ -210,15 +188,62 @@ class Bringer {
     return bring_piece(part, head, pack, why);
   }
 
+  bool is_full_piece(std::size_t i) const {
+    return i < parts_.size() && !parts_[i].whole_files && size_of(parts_[i]) == files::piece_bytes;
+  }
+  std::uint32_t size_of(const Part& part) const {
+    return static_cast<std::uint32_t>(
+        std::min<std::uint64_t>(files::piece_bytes, files_[part.first].size - offset_of(part)));
+  }
+  static std::uint64_t offset_of(const Part& part) {
+    return part.piece * std::uint64_t{files::piece_bytes};
+  }
+
+  // Both are asked for before the first answer. What is not answered with a digest is brought again
+  // by itself.
+  bool bring_two(const Part& first,
+                 const Part& second,
+                 std::optional<Connection>& head,
+                 std::string& pack,
+                 Trouble& why) {
+    const Part* const parts[] = {&first, &second};
+    Fd files[2];
+    for (std::size_t i = 0; i < 2; ++i)
+      files[i] =
+          Fd(::open(files_[parts[i]->first].path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+    if (!files[0] || !files[1])
+      return false;
+    for (std::size_t i = 0; i < 2; ++i)
+      if (!head->send_request({DoorRequest::piece, size_of(*parts[i]), offset_of(*parts[i])}, {},
+                              files[i].get()))
+        return false;
+    bool done[2] = {};
+    for (std::size_t i = 0; i < 2; ++i) {
+      if (!head->receive_answer())
+        return false;
+      done[i] = head->answer().status == DoorAnswer::digests &&
+                is_unchanged(files[i].get(), files_[parts[i]->first]) &&
+                note(*parts[i], head->text());
+    }
+    return (done[0] || bring_piece(first, head, pack, why)) &&
+           (done[1] || bring_piece(second, head, pack, why));
+  }
+
+  // Its pieces must be those of one state of the file.
+  static bool is_unchanged(int fd, const Undigested& file) {
+    struct stat info {};
+    return ::fstat(fd, &info) == 0 && platform::modified_ns(info) == file.mtime_ns &&
+           platform::changed_ns(info) == file.ctime_ns;
+  }
+
   // The head reads from the descriptor, unless it lies in a file system that it does not read from.
   bool bring_piece(const Part& part,
                    std::optional<Connection>& head,
                    std::string& pack,
                    Trouble& why) {
     const Undigested& file = files_[part.first];
-    const std::uint64_t offset = part.piece * std::uint64_t{files::piece_bytes};
-    const auto size =
-        static_cast<std::uint32_t>(std::min<std::uint64_t>(files::piece_bytes, file.size - offset));
+    const std::uint64_t offset = offset_of(part);
+    const std::uint32_t size = size_of(part);
     const Fd fd(::open(file.path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
     if (!fd || !exchange({DoorRequest::piece, size, offset}, {}, fd.get(), head, why))
       return false;
@@ -229,10 +254,7 @@ class Bringer {
                     why))
         return false;
     }
-    // Its pieces must be those of one state of the file.
-    struct stat info {};
-    return ::fstat(fd.get(), &info) == 0 && platform::modified_ns(info) == file.mtime_ns &&
-           platform::changed_ns(info) == file.ctime_ns && note(part, head->text());
+    return is_unchanged(fd.get(), file) && note(part, head->text());
   }
 
   static void begin_piece(std::string& pack, std::uint64_t size) {
@@ -302,10 +324,7 @@ class Bringer {
     for (std::size_t i = 0; i < part.count; ++i) {
       Undigested& file = files_[part.first + i];
       file.pieces[part.piece] = (*digests)[i];
-      sent_ += part.whole_files ? file.size
-                                : std::min<std::uint64_t>(
-                                      files::piece_bytes,
-                                      file.size - part.piece * std::uint64_t{files::piece_bytes});
+      sent_ += part.whole_files ? file.size : size_of(part);
     }
     return true;
   }

@@ -257,8 +257,7 @@ constexpr JobOption job_option_table[] = {
      [](const Given& g) {
        return set_mib(g.spec.resources.mem_mib, g);
      }},
-    {{"disk", 0, "SIZE",
-      "disk per node, e.g. 500GB: must be free, the job may use it, rented machines have it"},
+    {{"disk", 0, "SIZE", "disk space per node that the job needs and may use, e.g. 500GB"},
      "Resources.disk_mib",
      [](const Given& g) {
        return set_mib(g.spec.resources.disk_mib, g);
@@ -299,8 +298,8 @@ constexpr JobOption job_option_table[] = {
      "PlaceWish.max_price_nano_usd_per_gpu_h",
      max_price},
     {{"by", 0, "TIME",
-      "when the job should have ended, e.g. 18:00 or 4h: spot machines are rented only as long as "
-      "there is time to start again"},
+      "deadline of the job, e.g. 18:00 or 4h: spot machines are rented only while there is still "
+      "time to start again"},
      "JobSpec.labels",
      done_by},
     {{"fabric", 0, "A,B", "use only nodes with this network: infiniband, roce, efa, tcp"},

@@ -46,12 +46,13 @@ Result<std::int32_t> parse_signal(std::string_view text) {
 
 Status set_gpus(Resources& r, std::string_view value) {
   const auto milli = parse_milli(value);
-  if (!milli && value.starts_with("-"))
-    return fail(
-        Code::invalid, fmt::format("--gpus must not be negative: {}", value),
-        "examples: --gpus 1, --gpus 8, --gpus 0.25; omit the option for a job without GPUs");
   if (!milli)
-    return in_option(milli.error(), "gpus", value);
+    return fail(
+        Code::invalid,
+        value.starts_with("-")
+            ? fmt::format("--gpus must not be negative: {}", value)
+            : fmt::format("--gpus {}: not a number with at most three decimals", value),
+        "examples: --gpus 1, --gpus 8, --gpus 0.25; omit the option for a job without GPUs");
   if (*milli % 1000 == 0 && *milli / 1000 <= INT32_MAX) {
     r.gpus = static_cast<std::int32_t>(*milli / 1000);
     r.share.milli = r.gpus > 0 ? whole_gpu_milli : 0;

@@ -1,5 +1,5 @@
-// What a job asks for beyond the lines that `billow describe` has for the usual things, in words:
-// the head's `options`, which hold every other member of the request that is not at its default.
+// The job options for which `billow describe` has no separate line, as words. They come from the
+// head's `options`: every other member of the request that differs from its default.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// A directory to the head and back: what the head does not have is uploaded, in packs, over several
-// connections.
+// Copies a directory to the head and back. Content that the head does not have is uploaded in
+// packs, over several connections.
 #pragma once
 
 #include <string>

@@ -20,7 +20,7 @@ namespace billow::wire::agent_v1 {
 inline constexpr int protocol_version = 1;  // the newest this binary speaks
 inline constexpr int protocol_version_min =
     1;  // and the oldest; both sides use the newest they share
-// What a message that names no version means, for ever: members equal to their default are not
+// What a message that names no version means, permanently: members equal to their default are not
 // written, so a default that rose with the program would make its newest version look like whatever
 // the other side speaks.
 inline constexpr int protocol_version_unsaid = 1;
@@ -190,7 +190,7 @@ struct LogChunk {
 // How far a task's input has come, in bytes since it started: what the job has consumed (the head
 // sends only so much ahead of it), what its supervisor has accepted (that much survives the agent),
 // and what has been received here. `refused`: something came that does not follow on what was
-// received; whoever sends goes on from `received`.
+// received; the sender continues from `received`.
 struct InputTaken {
   static constexpr const char* kind = "input_taken";
   TaskId task;

@@ -2,16 +2,26 @@
 
 #include <fmt/format.h>
 
-#include "base/append_format.h"
+#include <charconv>
+
 #include "base/text.h"
 
 namespace billow::wire {
 
+namespace {
+// Most of a snapshot is numbers.
+template <class I>
+void append_integer(std::string& out, I value) {
+  char digits[24];
+  out.append(digits, std::to_chars(digits, digits + sizeof(digits), value).ptr);
+}
+}  // namespace
+
 void JsonWriter::write_integer(std::string& out, std::int64_t value) {
-  append_format(out, "{}", value);
+  append_integer(out, value);
 }
 void JsonWriter::write_integer(std::string& out, std::uint64_t value) {
-  append_format(out, "{}", value);
+  append_integer(out, value);
 }
 
 void JsonWriter::member(const char* name) {
@@ -135,6 +145,8 @@ bool JsonReader::integer_in_range(const Json& json,
                                   std::int64_t min,
                                   std::uint64_t max,
                                   const JsonPath& where) {
+  if (const std::int64_t i = json.int_or(-1); i >= 0 && static_cast<std::uint64_t>(i) <= max)
+    return true;
   const bool negative = json.int_or(0) < 0;
   if (!json.is_number() || (json.int_or(-1) == -1 && json.int_or(-2) == -2 &&
                             json.uint_or(0) == 0 && json.uint_or(1) == 1)) {

@@ -32,7 +32,7 @@ struct CopyFiles {
 struct FilesCopied {
   static constexpr const char* kind = "files_copied";
   std::uint64_t request = 0;
-  bool began = false;  // only that it was understood: the end is told by another
+  bool began = false;  // only that it was understood: another message reports the end
   std::string tree;    // of what was brought out
   std::string error;
   template <class S, class V>

@@ -1,6 +1,6 @@
 // Fabric checks over an agent's connection: a small protocol of its own beside agent_v1, in the
 // same frames, told apart by the type, which begins with "fabric_". An agent that knows nothing of
-// it says so in its log and goes on; the head waits for no answer for ever.
+// it says so in its log and goes on; the head does not wait forever.
 #pragma once
 
 #include <map>
@@ -17,7 +17,7 @@ namespace billow::wire::fabric_v1 {
 
 enum class Step {
   gpus,    // measure the copies between your GPUs
-  listen,  // open a port on this address for whoever shows the secret
+  listen,  // open a port on this address for the peer that presents the secret
   dial,    // send to it
   keep,    // these figures are of you
 };

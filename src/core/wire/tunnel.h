@@ -29,7 +29,7 @@ struct TunnelOpen {
   std::uint64_t tunnel = 0;
   TaskId task;
   std::uint16_t port = 0;      // of the job; 0: a secure shell in the job's place…
-  std::string authorized_key;  // …for whoever has this key
+  std::string authorized_key;  // …for the holder of this key
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("tunnel", s.tunnel);

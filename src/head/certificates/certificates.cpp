@@ -44,8 +44,8 @@ Result<std::unique_ptr<Certificates>> Certificates::open(Options options) {
   std::unique_ptr<Certificates> out(new Certificates(std::move(options)));
   const Options& o = out->options_;
   if (o.server_cert.empty() != o.server_key.empty())
-    return fail(Code::invalid, "a TLS certificate needs its key, and a key its certificate",
-                "give both: --tls-cert FILE --tls-key FILE");
+    return fail(Code::invalid, "--tls-cert and --tls-key must be given together",
+                "add the missing one: --tls-cert FILE --tls-key FILE");
   if (!o.tls && (o.required || !o.client_ca.empty()))
     return fail(Code::invalid, "certificates of nodes need TLS, which this head does not use",
                 "add --tls, or listen on an address that other machines reach");

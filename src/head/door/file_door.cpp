@@ -5,7 +5,6 @@
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/time.h>
 #include <sys/un.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -14,11 +13,13 @@
 #include <cstring>
 #include <optional>
 #include <span>
+#include <utility>
 
 #include "base/crypto.h"
 #include "base/log.h"
 #include "files/pack.h"
-#include "files/passed_descriptor.h"
+#include "net/blocking_io.h"
+#include "process/passed_descriptors.h"
 
 namespace billow::head {
 namespace {
@@ -31,26 +32,21 @@ constexpr std::size_t grants_max = 1024;
 constexpr Duration grant_age_max = seconds(60);
 constexpr Duration ticket_patience = seconds(5);
 constexpr int peer_patience_s = 60;
-
-void be_patient(int fd, int seconds) {
-  const timeval patience{seconds, 0};
-  ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-  ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
-}
+// Of two large pieces, each behind its own page of headers.
+constexpr std::size_t buffer_bytes = 2 * (files::large_pack_begin + files::piece_bytes);
+static_assert(buffer_bytes >= files::pack_bytes_max);
 
 // With a deadline for all of it: a client that sends an octet now and then must not hold a thread.
-bool receive(int fd, void* into, std::size_t size, std::optional<SteadyTime> deadline = {}) {
+bool receive_until(int fd, void* into, std::size_t size, SteadyTime deadline) {
   for (char* at = static_cast<char*>(into); size > 0;) {
-    if (deadline) {
-      const Duration left = *deadline - system_clock().steady();
-      pollfd waits{fd, POLLIN, 0};
-      const int ready =
-          left > Duration{} ? ::poll(&waits, 1, static_cast<int>(left.ns / 1'000'000) + 1) : 0;
-      if (ready < 0 && errno == EINTR)
-        continue;
-      if (ready <= 0)
-        return false;
-    }
+    const Duration left = deadline - system_clock().steady();
+    pollfd waits{fd, POLLIN, 0};
+    const int ready =
+        left > Duration{} ? ::poll(&waits, 1, static_cast<int>(left.ns / 1'000'000) + 1) : 0;
+    if (ready < 0 && errno == EINTR)
+      continue;
+    if (ready <= 0)
+      return false;
     const ssize_t got = ::recv(fd, at, size, 0);
     if (got < 0 && errno == EINTR)
       continue;
@@ -62,39 +58,11 @@ bool receive(int fd, void* into, std::size_t size, std::optional<SteadyTime> dea
   return true;
 }
 
-// A request, and the descriptor that came with its first octet. False: the client has gone.
-bool receive_request(int fd, DoorRequest& request, Fd& attached) {
-  iovec part{&request, sizeof request};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  ssize_t got = 0;
-  do
-    got = ::recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
-  while (got < 0 && errno == EINTR);
-  if (got <= 0)
-    return false;
-  attached = passed_descriptor(message);
-  const auto have = static_cast<std::size_t>(got);
-  return receive(fd, reinterpret_cast<char*>(&request) + have, sizeof request - have);
-}
-
 bool send_answer(int fd, std::uint32_t status, std::string_view content) {
   DoorAnswer answer{status, static_cast<std::uint32_t>(content.size())};
   std::string out(reinterpret_cast<const char*>(&answer), sizeof answer);
   out += content;
-  for (std::string_view left = out; !left.empty();) {
-    const ssize_t sent = ::send(fd, left.data(), left.size(), MSG_NOSIGNAL);
-    if (sent < 0 && errno == EINTR)
-      continue;
-    if (sent <= 0)
-      return false;
-    left.remove_prefix(static_cast<std::size_t>(sent));
-  }
-  return true;
+  return net::send_all(fd, out);
 }
 
 // Only plain files of file systems whose reads end by themselves: one that the client itself
@@ -115,6 +83,29 @@ bool is_read_here(int fd) {
     if (system.f_type == kind)
       return true;
   return false;
+}
+
+bool is_valid(const DoorRequest& request) {
+  const std::size_t size_max =
+      request.kind == DoorRequest::piece ? files::piece_bytes : files::pack_bytes_max;
+  return (request.kind == DoorRequest::piece || request.kind == DoorRequest::pack) &&
+         request.size > 0 && request.size <= size_max;
+}
+
+// Whether the pieces can be hashed together and stored in one pack, in which both begin at a page.
+// The store tells such a pack from others by its size.
+bool fit_together(const DoorRequest& first, const DoorRequest& second) {
+  return first.kind == DoorRequest::piece && second.kind == DoorRequest::piece &&
+         is_valid(second) && first.size % files::large_pack_begin == 0 &&
+         2 * files::large_pack_begin + first.size + second.size > files::pack_bytes_max;
+}
+
+// Whether the next request is on its way: a client asks for full pieces in twos.
+bool expects_another(int peer, const DoorRequest& request) {
+  constexpr int patience_ms = 1;  // much less than a piece takes
+  pollfd waits{peer, POLLIN, 0};
+  return request.kind == DoorRequest::piece && request.size == files::piece_bytes &&
+         ::poll(&waits, 1, patience_ms) > 0;
 }
 
 std::string error_text(const Error& error) {
@@ -206,9 +197,9 @@ void FileDoor::accept() {
 }
 
 Result<FileDoor::Grant> FileDoor::redeem(int peer) {
-  be_patient(peer, peer_patience_s);
+  net::set_timeouts(peer, peer_patience_s);
   std::string ticket(files::door_ticket_bytes, '\0');
-  if (!receive(peer, ticket.data(), ticket.size(), system_clock().steady() + ticket_patience))
+  if (!receive_until(peer, ticket.data(), ticket.size(), system_clock().steady() + ticket_patience))
     return fail(Code::unauthorized, "no ticket");
   std::lock_guard lock(mutex_);
   const auto found = grants_.find(ticket);
@@ -219,47 +210,103 @@ Result<FileDoor::Grant> FileDoor::redeem(int peer) {
   return out;
 }
 
-Result<std::vector<Sha256>> FileDoor::take_piece(int fd,
-                                                 const files::DoorRequest& request,
+// False: the client has gone.
+bool FileDoor::receive_request(int peer, Asked& asked) {
+  iovec part{&asked.request, sizeof asked.request};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  ssize_t got = 0;
+  do
+    got = ::recvmsg(peer, &message, MSG_CMSG_CLOEXEC);
+  while (got < 0 && errno == EINTR);
+  if (got <= 0)
+    return false;
+  asked.attached = passed_descriptor(message);  // came with the first octet
+  const auto have = static_cast<std::size_t>(got);
+  return net::receive_all(peer, reinterpret_cast<char*>(&asked.request) + have,
+                          sizeof asked.request - have);
+}
+
+Result<std::vector<Sha256>> FileDoor::take_piece(const Asked& asked,
                                                  char* buffer,
                                                  const Grant& grant) {
-  BILLOW_TRY_VOID(read_piece(fd, request, buffer + files::large_pack_begin));
+  const DoorRequest& request = asked.request;
+  BILLOW_TRY_VOID(read_piece(asked.attached.get(), request, buffer + files::large_pack_begin));
   return std::vector<Sha256>{BILLOW_TRY(store_.add_large(
       grant.owner, {buffer, files::large_pack_begin + request.size}, grant.limit))};
+}
+
+// What the client sent with a pack is in the buffer.
+bool FileDoor::answer(int peer, const Asked& asked, char* buffer, const Grant& grant) {
+  const bool piece = asked.request.kind == DoorRequest::piece;
+  if (piece && !is_read_here(asked.attached.get()))
+    return send_answer(peer, DoorAnswer::unwanted, {});
+  const auto digests =
+      piece ? take_piece(asked, buffer, grant)
+            : store_.add_unnamed(grant.owner, {buffer, asked.request.size}, grant.limit);
+  return digests ? send_answer(peer, DoorAnswer::digests, files::encode_digests(*digests))
+                 : send_answer(peer, DoorAnswer::error, error_text(digests.error()));
+}
+
+// Two pieces are hashed faster together. If anything is wrong with one, each gets its own answer.
+bool FileDoor::answer_both(
+    int peer, const Asked& first, const Asked& second, char* buffer, const Grant& grant) {
+  const std::uint32_t sizes[] = {first.request.size, second.request.size};
+  char* const behind = buffer + files::large_pack_begin + sizes[0];
+  Result<std::vector<Sha256>> digests = fail(Code::invalid, "not read from here");
+  if (is_read_here(first.attached.get()) && is_read_here(second.attached.get()) &&
+      read_piece(first.attached.get(), first.request, buffer + files::large_pack_begin) &&
+      read_piece(second.attached.get(), second.request, behind + files::large_pack_begin)) {
+    files::begin_large_pack(buffer, {}, sizes[0]);
+    files::begin_large_pack(behind, {}, sizes[1]);
+    digests = store_.add_unnamed(
+        grant.owner, {buffer, 2 * files::large_pack_begin + sizes[0] + sizes[1]}, grant.limit);
+  }
+  if (!digests || digests->size() != 2)
+    return answer(peer, first, buffer, grant) && answer(peer, second, buffer, grant);
+  return send_answer(peer, DoorAnswer::digests, files::encode_digests({(*digests)[0]})) &&
+         send_answer(peer, DoorAnswer::digests, files::encode_digests({(*digests)[1]}));
 }
 
 void FileDoor::serve(int peer) {
   const auto grant = redeem(peer);
   if (!grant)
     return;
-  static_assert(files::large_pack_begin + files::piece_bytes <= files::pack_bytes_max);
-  const files::AlignedMemory buffer = files::aligned_memory(files::pack_bytes_max);
+  const files::AlignedMemory buffer = files::aligned_memory(buffer_bytes);
   std::uint64_t left = files::door_bytes_per_ticket;
-  DoorRequest request;
-  for (Fd attached; receive_request(peer, request, attached); attached.reset()) {
-    const bool piece = request.kind == DoorRequest::piece;
-    if ((!piece && request.kind != DoorRequest::pack) || request.size == 0 ||
-        request.size > (piece ? files::piece_bytes : files::pack_bytes_max))
+  std::optional<Asked> waiting;  // received before it was its turn
+  while (true) {
+    Asked asked;
+    if (waiting)
+      asked = std::move(*std::exchange(waiting, std::nullopt));
+    else if (!receive_request(peer, asked))
       return;
-    if (!piece && !receive(peer, buffer.get(), request.size))
+    const DoorRequest& request = asked.request;
+    if (!is_valid(request))
+      return;
+    if (request.kind == DoorRequest::pack && !net::receive_all(peer, buffer.get(), request.size))
       return;
     if (request.size > left) {
       if (!send_answer(peer, DoorAnswer::exhausted, {}))
         return;
       continue;
     }
-    if (piece && !is_read_here(attached.get())) {
-      if (!send_answer(peer, DoorAnswer::unwanted, {}))
+    left -= request.size;
+    if (Asked next; expects_another(peer, request) && receive_request(peer, next))
+      waiting = std::move(next);
+    if (!waiting || waiting->request.size > left || !fit_together(request, waiting->request)) {
+      if (!answer(peer, asked, buffer.get(), *grant))
         return;
       continue;
     }
-    left -= request.size;
-    const auto digests =
-        piece ? take_piece(attached.get(), request, buffer.get(), *grant)
-              : store_.add_unnamed(grant->owner, {buffer.get(), request.size}, grant->limit);
-    if (!(digests ? send_answer(peer, DoorAnswer::digests, files::encode_digests(*digests))
-                  : send_answer(peer, DoorAnswer::error, error_text(digests.error()))))
+    left -= waiting->request.size;
+    if (!answer_both(peer, asked, *waiting, buffer.get(), *grant))
       return;
+    waiting.reset();
   }
 }
 

@@ -35,10 +35,16 @@ class FileDoor {
   void accept();
   void serve(int peer);
   Result<Grant> redeem(int peer);
-  Result<std::vector<Sha256>> take_piece(int fd,
-                                         const files::DoorRequest& request,
-                                         char* buffer,
-                                         const Grant& grant);
+  // A request, and the descriptor that came with it.
+  struct Asked {
+    files::DoorRequest request;
+    Fd attached;
+  };
+  static bool receive_request(int peer, Asked& asked);
+  bool answer(int peer, const Asked& asked, char* buffer, const Grant& grant);
+  bool answer_both(
+      int peer, const Asked& first, const Asked& second, char* buffer, const Grant& grant);
+  Result<std::vector<Sha256>> take_piece(const Asked& asked, char* buffer, const Grant& grant);
 
   files::Store& store_;
   const Fd listener_;

@@ -25,7 +25,7 @@ constexpr Duration copy_after_max = minutes(5);
 // An empty file takes a block of the disk and an entry of the directory.
 constexpr std::uint64_t file_bytes_min = 4096;
 
-// How a task ended, for the bucket: whoever reads it there has no head to ask.
+// How a task ended, for the bucket: its readers may have no head to ask.
 std::string end_text(const TaskEnded& ended, NodeId node) {
   auto text = parse_json(wire::to_json_text(ended));
   if (!text)

@@ -1,4 +1,4 @@
-// Messages to persons in the form that each service takes. Pure.
+// Messages to users in the form that each service takes. Pure.
 //
 // Texts contain names that users chose. Each form escapes what its service would interpret, so that
 // a job's name cannot mention everybody or add a header to a mail.

@@ -1,8 +1,9 @@
-// Sends the notices that the core has queued for persons (core/control/decide/notices.h): each
-// target in order, several notices in one message if they come quickly, with growing pauses after
+// Sends the notices that the core has queued for users (core/control/decide/notices.h): in order
+// for each target, several notices in one message if they come quickly, with growing pauses after
 // failures. A message may be sent twice after a crash, with the same id.
 //
-// Targets lead outwards only, as webhooks do; the user who started the head may name any address.
+// Like webhooks, targets must be public addresses; only the user who started the head may name
+// others.
 #pragma once
 
 #include <functional>

@@ -1,7 +1,7 @@
 // The installation's key, and what is sealed with it: the secrets of projects. The key lies in the
 // data directory (or where --secrets-key says), readable by its owner only, and in nothing else:
-// not in the store, so not in a backup, and not in PostgreSQL. Whoever restores a backup elsewhere,
-// or has a second head stand by, brings the key along.
+// not in the store, so not in a backup, and not in PostgreSQL. To restore a backup elsewhere, or
+// to run a standby head, copy the key too.
 //
 // The file has one line per key. The first one seals; others are there only while the key is being
 // replaced (key_rotation.h), so that what they sealed can be opened at every moment of it.

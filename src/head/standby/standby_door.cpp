@@ -51,7 +51,7 @@ struct StandbyDoor::Passage : std::enable_shared_from_this<Passage> {
         stream->pause_reading();
     }
     // A client that sends no more may still read. When the leader has ended, there is nothing
-    // left to read, and a client that stays would hold its place for ever.
+    // left to read, and a client that stays would keep its place forever.
     void stream_eof() override {
       ended = true;
       const bool both = other->ended || this == &passage->leader;

@@ -23,7 +23,8 @@ namespace billow {
 namespace {
 
 constexpr std::size_t block_bytes = 1 << 20;  // hashed and sent at a time
-constexpr std::string_view magic = "billow-backup 1";
+constexpr std::string_view magic = "billow-backup 2";
+constexpr std::string_view older_magic = "billow-backup 1";  // without limits of the journal
 constexpr std::string_view end_word = "billow-backup-end ";
 constexpr std::size_t end_bytes = end_word.size() + 64 + 1;
 
@@ -83,12 +84,17 @@ Result<std::unique_ptr<pg::Db>> open_empty(const std::string& url, std::int64_t 
   return db;
 }
 
+// Of `meta` the limits that an operator chose; the rest is of one store alone.
+std::string rows_of(const std::string& table) {
+  return table == "meta" ? table + " WHERE key NOT IN ('format', 'epoch')" : table;
+}
+
 // Writes rows into one table, a block at a time.
 class Loader {
  public:
   static Result<Loader> begin(pg::Db& db, const std::string& table, const std::string& columns) {
     // At most the initial sums of a new store.
-    BILLOW_TRY_VOID(db.exec(fmt::format("DELETE FROM {}", table)));
+    BILLOW_TRY_VOID(db.exec(fmt::format("DELETE FROM {}", rows_of(table))));
     BILLOW_TRY_VOID(db.copy_in_begin(fmt::format("COPY {} ({}) FROM STDIN", table, columns)));
     return Loader(db);
   }
@@ -128,7 +134,8 @@ Result<std::uint64_t> copy_table(sqlite::Db& from, pg::Db& to, const std::string
   const auto columns = BILLOW_TRY(
       column(from, fmt::format("SELECT name FROM pragma_table_info('{}') ORDER BY cid", table)));
   auto loader = BILLOW_TRY(Loader::begin(to, table, join(columns, ", ")));
-  auto q = BILLOW_TRY(from.query(fmt::format("SELECT {} FROM {}", join(columns, ", "), table)));
+  auto q =
+      BILLOW_TRY(from.query(fmt::format("SELECT {} FROM {}", join(columns, ", "), rows_of(table))));
   std::string line;
   while (BILLOW_TRY(q.step())) {
     line.clear();
@@ -196,7 +203,7 @@ Status write_backup(pg::Db& db, int fd, CopyReport& report) {
   for (const std::string& table :
        BILLOW_TRY(column(db,
                          "SELECT table_name FROM information_schema.tables WHERE table_schema = "
-                         "'billow' AND table_name NOT IN ('leader', 'meta') ORDER BY 1"))) {
+                         "'billow' AND table_name <> 'leader' ORDER BY 1"))) {
     const std::string columns = join(
         BILLOW_TRY(column(
             db, fmt::format("SELECT column_name FROM information_schema.columns WHERE table_schema "
@@ -205,11 +212,12 @@ Status write_backup(pg::Db& db, int fd, CopyReport& report) {
         ",");
     BILLOW_TRY_VOID(put(fmt::format("table {} {}\n", table, columns)));
     std::uint64_t rows = 0;
-    BILLOW_TRY_VOID(db.copy_out(fmt::format("COPY {} ({}) TO STDOUT", table, columns),
-                                [&](std::string_view line) {
-                                  ++rows;
-                                  return put(line);
-                                }));
+    BILLOW_TRY_VOID(
+        db.copy_out(fmt::format("COPY (SELECT {} FROM {}) TO STDOUT", columns, rows_of(table)),
+                    [&](std::string_view line) {
+                      ++rows;
+                      return put(line);
+                    }));
     BILLOW_TRY_VOID(put("\\.\n"));
     note(report, table, rows);
   }
@@ -310,7 +318,7 @@ Result<CopyReport> migrate_to_postgres(const std::string& data_dir, const std::s
   for (const std::string& table :
        BILLOW_TRY(column(*from,
                          "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE "
-                         "'sqlite_%' AND name <> 'meta' ORDER BY name")))
+                         "'sqlite_%' ORDER BY name")))
     note(report, table, BILLOW_TRY(copy_table(*from, *to, table)));
   if (const auto snapshot = BILLOW_TRY(Snapshots(data_dir).load(report.last_seq)))
     BILLOW_TRY_VOID(pg::write_snapshot(*to, snapshot->seq, snapshot->bytes));
@@ -357,7 +365,7 @@ Result<CopyReport> restore_postgres(const std::string& path, const std::string& 
         fmt::format("bring it into a database with: billow store migrate --data {} URL", path));
   Lines lines(file.get(), BILLOW_TRY(checked_body(path, file.get())));
   std::string_view line;
-  if (!lines.next(line) || !line.starts_with(magic))
+  if (!lines.next(line) || (!line.starts_with(magic) && !line.starts_with(older_magic)))
     return damaged(path, "it is of another kind, or of a newer Billow");
   const auto head = split(trim(line.substr(magic.size())), ' ');
   const auto format = head.empty() ? Result<std::int64_t>(0) : parse_int(head[0], 1, INT32_MAX);

@@ -70,7 +70,7 @@ class Requests(RigTest):
             (["--gpus", "1", "--strict"], ("--strict", "--gpus 0.5 --strict")),
             (["--strict"], ("--strict",)),
             (["--gpus", "1", "--share", "time"], ("--share time", "--gpus 0.5")),
-            (["--mig", "1g.10gb", "--gpu-mem", "10G"], ("MIG instance", "--gpu-mem")),
+            (["--mig", "1g.10gb", "--gpu-mem", "10G"], ("profile of --mig", "drop --gpu-mem")),
             (["--mig", "1g.10gb", "--gpus", "0.5"], ("cannot be divided further", "omit --gpus")),
             (["--mig", ""], ("--mig needs a profile", "1g.10gb")),
             (["--mig", "big"], ("no MIG profile", "1g.10gb")),

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
@@ -27,6 +28,11 @@ def run(*args, **options):
     return subprocess.run(
         [str(a) for a in args], capture_output=True, text=True, check=False, **options
     )
+
+
+def sha256(path):
+    with open(path, "rb") as f:
+        return hashlib.sha256(f.read()).hexdigest()
 
 
 def make_packages(out, key=None, version=VERSION):
@@ -123,6 +129,35 @@ class Packages(unittest.TestCase):
         listed = run("tar", "-tzf", f"{self.dist}/billow-{VERSION}-source.tar.gz").stdout
         for path in re.findall(r'"(packaging/[^"]+)"', formula):
             self.assertIn(f"billow-{VERSION}/{path}\n", listed)
+
+    def test_the_same_programs_make_the_same_packages(self):
+        again = make_packages(f"{self.home}/again", self.key)
+
+        def digests(folder):
+            names = [n for n in os.listdir(folder) if n.endswith((".deb", ".tar.gz", "SUMS"))]
+            return {name: sha256(os.path.join(folder, name)) for name in names}
+
+        self.assertEqual(digests(again), digests(self.dist))
+
+    def test_the_bill_of_materials_lists_what_is_in_the_programs(self):
+        out = f"{self.home}/sbom.json"
+        made = run(sys.executable, f"{SOURCE}/tools/dev/sbom.py", SOURCE, BUILD, out)
+        self.assertEqual(made.returncode, 0, made)
+        with open(out, encoding="utf-8") as f:
+            bill = json.load(f)
+        self.assertEqual((bill["bomFormat"], bill["specVersion"]), ("CycloneDX", "1.5"))
+        found = {one["bom-ref"]: one for one in bill["components"]}
+        program = found["file/billow"]["hashes"][0]
+        self.assertEqual(program, {"alg": "SHA-256", "content": sha256(f"{BUILD}/bin/billow")})
+        self.assertTrue([ref for ref in found if "libssl" in ref], found.keys())
+        with open(f"{SOURCE}/web/package-lock.json", encoding="utf-8") as f:
+            locked = json.load(f)["packages"]
+        for path, entry in locked.items():
+            if path and not entry.get("dev"):
+                self.assertIn("npm/" + path.split("node_modules/")[-1], found)
+        for ref, one in found.items():
+            if ref.split("/")[0] not in ("file", "pypi"):
+                self.assertTrue(one.get("licenses"), one)
 
     @unittest.skipUnless(shutil.which("systemd-analyze"), "needs systemd-analyze")
     def test_units_are_confined_as_far_as_their_work_allows(self):

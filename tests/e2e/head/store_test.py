@@ -8,6 +8,8 @@ import postgres
 import zero_bytes
 from rig import Rig, WebSocket, agent_frame, poll
 
+KEPT = 4_000_000  # events, as the operator of these heads chose
+
 
 def finished(rig):
     return sorted(
@@ -208,10 +210,16 @@ class Moving(postgres.PostgresTest):
     """A store moved, backed up and restored: what a user sees afterwards is what was there before."""
 
     def worked(self, *args):
-        rig = Rig(args=args)
+        rig = Rig(args=(*args, "--keep-events-max", str(KEPT)))
         rig.cli("wait", rig.submit("--array", "0-19", "--label", "k=v'\"\\{}", "--", "true"))
         rig.cli("wait", rig.submit("--gpus", 1, "--", "sh", "-c", "exit 5"))
         return rig
+
+    def kept(self, database):
+        """The limit of the journal that a database holds."""
+        return self.pg.psql(
+            "SELECT value FROM billow.meta WHERE key = 'keep_events_max'", database
+        )
 
     def test_from_sqlite_to_postgres_and_on(self):
         url = self.pg.database("moved")
@@ -228,6 +236,7 @@ class Moving(postgres.PostgresTest):
             again = rig.cli("store", "migrate", url)
             self.assertNotEqual(again.code, 0)
             self.assertIn("already", again.errors)
+            self.assertEqual(self.kept("moved"), str(KEPT), "the operator's choice moves, too")
             # Nobody goes on with the old one by accident.
             old = rig.cli("run", "--", "true")
             self.assertNotEqual(old.code, 0)
@@ -276,6 +285,8 @@ class Moving(postgres.PostgresTest):
                             0,
                             "never over another",
                         )
+                        if kind == "postgres":
+                            self.assertEqual(self.kept("restored"), str(KEPT))
                         # The node remembers tasks from after the backup, and starts no task of a
                         # number it knows.
                         shutil.copytree(

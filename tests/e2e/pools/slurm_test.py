@@ -201,10 +201,10 @@ class SlurmPool(unittest.TestCase):
         node = self.rig.wait_for(job, "running", 60)["tasks"][0]["node"]
         agents, before = self.agents_of(node), self.rig.allocations()
         self.assertEqual((len(agents), len(before)), (1, 1))
-        self.rig.ok("down")
-        # It tries to reach the head again, so it knows that the head has ended.
         (log,) = [os.path.join(path, "log") for path in self.rig.node_dirs()]
         size = os.path.getsize(log)
+        self.rig.ok("down")
+        # It tries to reach the head again, so it knows that the head has ended.
         poll(lambda: os.path.getsize(log) > size, "the agent notices")
         self.assertEqual(self.agents_of(node), agents)
         self.assertEqual(self.rig.allocations(), before)
@@ -370,6 +370,29 @@ class SlurmPool(unittest.TestCase):
         )
         self.slurm.run(["scancel", "--name=billow-other-fast-9999"])
         self.empty()
+
+    def test_an_allocation_is_extended_while_its_job_runs(self):
+        self.empty()
+        pool = ["pool", "add", "slurm", "long", "--partition", "all", "--gres", "gpu:h100:8"]
+        pool += ["--gpu", "8xH100", "--max", 1, "--sim", "8xH100", "--order", -1, "--idle", "5s"]
+        self.rig.ok(*pool, "--time", "8m", "--option", "extend=1h")
+        try:
+            gate = self.rig.file("extend-gate")
+            wait = f"while [ ! -e {gate} ]; do sleep 0.05; done"
+            job = self.rig.submit("--gpus", 1, "--pool", "long", "--", "sh", "-c", wait)
+            self.rig.wait_for(job, "running", 60)
+
+            def limits():
+                out = self.slurm.run(["squeue", "-h", "-a", "-o", "%j %l"]).stdout
+                return [line.split()[1] for line in out.splitlines() if "-long-" in line]
+
+            poll(lambda: limits() == ["1:08:00"], "Slurm's new limit", 60)
+            with open(gate, "w", encoding="ascii"):
+                pass
+            self.assertEqual(self.rig.cli("wait", job, timeout=60).code, 0)
+        finally:
+            self.rig.ok("pool", "rm", "long")
+            self.empty()
 
     def test_a_partition_that_refuses_is_explained(self):
         self.empty()

@@ -100,6 +100,7 @@ TEST(AdviceSchema, EveryFieldOfAServingAnswerIsDescribed) {
   for (const char* question :
        {R"({"model": "8B", "users": 50, "ttft_ms": 800, "tps": 15, "percentile": "p95"})",
         R"({"model": "Qwen3-235B-A22B", "rps": 3, "input": 4000, "any": true, "spot": true})",
+        R"({"model": "DeepSeek-R1", "rps": 9, "gpu": "H200", "way": "separate-prefill"})",
         R"({"model": "70B", "rps": 2, "draft_tokens": 3, "adapters": 4, "kv_cache": "fp8"})"})
     EXPECT_EQ(difference(ask(question), schema("ServingAdvice"), "answer"), "") << question;
   EXPECT_EQ(difference(ask(R"({"model": "7B", "users": 2, "mine": true})",

@@ -146,7 +146,7 @@ TEST(Advise, WrongOptionsAreNamedWithTheNearest) {
         Row{{"--model", "7B", "--input", "1e99"}, "--input"},
         Row{{"--model", "/no/such/config.json"}, "no model"},
         Row{{"--model", "7B", "--providers", "nobody"}, "no provider"},
-        Row{{"--model", "7B", "--train", "--gpu", "TPU"}, "no GPU \"TPU\""},
+        Row{{"--model", "7B", "--train", "--gpu", "NPU"}, "no GPU \"NPU\""},
         Row{{"--model", "7B", "--gpus", "1"}, "use --max-gpus N"},
         Row{{"--model", "7B", "--max-gpus", "0"}, "--max-gpus"},
         Row{{"--model", "7B", "--context", "99999999"}, "context"},

@@ -17,6 +17,7 @@
 #include "base/platform.h"
 #include "files/pack.h"
 #include "head/door/file_door.h"
+#include "process/passed_descriptors.h"
 
 namespace billow::client {
 namespace {
@@ -71,6 +72,71 @@ TEST_F(Door, SmallAndLargeFilesArriveWithTheirDigests) {
   for (const files::Undigested& one : files)
     EXPECT_TRUE(store_->missing("user:1", one.pieces).empty());
   EXPECT_EQ(store_->missing("user:2", files[0].pieces).size(), 1u);
+}
+
+std::string varied(std::size_t size, unsigned seed) {
+  std::string out(size, '\0');
+  for (char& c : out)
+    c = static_cast<char>((seed = seed * 1664525 + 1013904223) >> 24);
+  return out;
+}
+
+// Full pieces arrive in twos, whatever their number and neighbours; each begins at a page, and
+// after another start of the head all are found.
+TEST_F(Door, PiecesOfLargeFilesArriveInTwos) {
+  constexpr std::size_t full = files::piece_bytes;
+  std::vector<files::Undigested> files;
+  std::vector<std::string> contents;
+  for (const std::size_t size :
+       {full, 2 * full, 3 * full, 3 * full + 1, full / 2, std::size_t{9}}) {
+    contents.push_back(varied(size, static_cast<unsigned>(size)));
+    files.push_back(file("f" + std::to_string(files.size()), contents.back()));
+  }
+  FileDoor door = client();
+  const auto done = door.bring(files);
+  ASSERT_TRUE(done && *done);
+  door_.reset();
+  store_ = std::move(*files::Store::open({.directory = root_ + "/store", .bytes_max = 4l << 30}));
+  std::uint64_t bytes = 0;
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    std::string all;
+    for (const Sha256& piece : files[i].pieces) {
+      all += store_->read(piece).value_or("");
+      if (files[i].size >= full / 2) {
+        EXPECT_EQ(store_->locate(piece)->offset % files::large_pack_begin, 0u);
+      }
+    }
+    EXPECT_TRUE(all == contents[i]) << i;
+    EXPECT_TRUE(store_->missing("user:1", files[i].pieces).empty());
+    bytes += files[i].size;
+  }
+  EXPECT_EQ(store_->bytes_of("user:1"), bytes);
+}
+
+// A client that asks for two pieces of which one cannot be read hears of both.
+TEST_F(Door, OfTwoPiecesOnlyTheBadOneFails) {
+  constexpr std::size_t full = files::piece_bytes;
+  std::vector<files::Undigested> files{file("good", varied(full, 1)),
+                                       file("short", varied(full - 1, 2))};
+  files[1].size = full;
+  FileDoor door = client();
+  const auto done = door.bring(files);
+  ASSERT_TRUE(done);
+  EXPECT_FALSE(*done) << "the files are sent another way";
+  EXPECT_TRUE(store_->has(sha256(varied(full, 1))));
+  EXPECT_EQ(store_->bytes(), files::large_pack_begin + full);
+}
+
+TEST_F(Door, ALimitHoldsForTwoPiecesToo) {
+  constexpr std::size_t full = files::piece_bytes;
+  std::vector<files::Undigested> files{file("large", varied(2 * full, 3))};
+  FileDoor door = client({full, [](std::uint64_t) {
+                            return Error{Code::exhausted, "over the limit", ""};
+                          }});
+  const auto done = door.bring(files);
+  ASSERT_FALSE(done);
+  EXPECT_EQ(done.error().code, Code::exhausted);
+  EXPECT_LE(store_->bytes_of("user:1"), full);
 }
 
 // A ticket is good for some of it; the client asks for more.
@@ -194,20 +260,10 @@ TEST_F(Door, DescriptorsBeyondTheFirstAreNotKept) {
   const auto before = open_files();
   for (int i = 0; i < 20; ++i) {
     files::DoorRequest request{files::DoorRequest::piece, 1000, 0};
-    iovec part{&request, sizeof request};
+    const iovec part{&request, sizeof request};
     const int two[] = {sent.get(), sent.get()};
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof two)] = {};
-    msghdr message{};
-    message.msg_iov = &part;
-    message.msg_iovlen = 1;
-    message.msg_control = control;
-    message.msg_controllen = sizeof control;
-    cmsghdr* with = CMSG_FIRSTHDR(&message);
-    with->cmsg_level = SOL_SOCKET;
-    with->cmsg_type = SCM_RIGHTS;
-    with->cmsg_len = CMSG_LEN(sizeof two);
-    std::memcpy(CMSG_DATA(with), two, sizeof two);
-    ASSERT_EQ(::sendmsg(socket.get(), &message, 0), static_cast<ssize_t>(sizeof request));
+    ASSERT_EQ(send_with_descriptors(socket.get(), {&part, 1}, two),
+              static_cast<ssize_t>(sizeof request));
     char answer[sizeof(files::DoorAnswer) + 32];
     ASSERT_EQ(::recv(socket.get(), answer, sizeof answer, MSG_WAITALL),
               static_cast<ssize_t>(sizeof answer));

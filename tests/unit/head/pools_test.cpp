@@ -28,6 +28,7 @@ struct Script {
   std::vector<std::string> ordered, released;  // by name, by external name
   bool hold = false;                           // answers to orders are held back
   std::vector<std::function<void()>> held;
+  bool silent = false;  // lists fail
 };
 
 class ScriptedPool final : public pool::Pool {
@@ -37,7 +38,11 @@ class ScriptedPool final : public pool::Pool {
     script_.ordered.push_back(order.machine.name);
     return script_.want(order);
   }
-  Result<std::vector<MachineSighting>> nodes() override { return script_.listed; }
+  Result<std::vector<MachineSighting>> nodes() override {
+    if (script_.silent)
+      return fail(Code::unavailable, "the provider does not answer");
+    return script_.listed;
+  }
   Status release(const MachineSighting& machine) override {
     script_.released.push_back(machine.external);
     return {};
@@ -278,6 +283,43 @@ TEST_F(Pooled, AStrayIsEndedOnASecondLook) {
   EXPECT_TRUE(script.released.empty());
   pass(seconds(20));
   EXPECT_FALSE(script.released.empty()) << "it is billed";
+}
+
+// Its order was answered, and another machine comes of it when the pool is already removed.
+TEST_F(Pooled, WhatALateOrderBringsAfterThePoolIsRemovedIsEndedAndBooked) {
+  order_in_vain();
+  script.listed = {sighting("i-1")};
+  pass(seconds(10));
+  run(RemovePool{"cloud"});
+  script.listed[0].ended = true;
+  script.listed[0].billed_to = clock.wall_now;
+  pass(minutes(5));
+  EXPECT_FALSE(has("cloud-1"));
+  script.released.clear();
+  script.listed = {sighting("i-2")};
+  clock.wall_now = clock.wall_now + hours(9);
+  pass(seconds(40));
+  EXPECT_TRUE(has("cloud-1~2"));
+  EXPECT_EQ(script.released.at(0), "i-2");
+  script.listed[0].ended = true;
+  script.listed[0].billed_to = clock.wall_now;
+  pass(minutes(6));
+  EXPECT_TRUE(state().pools.empty());
+}
+
+TEST_F(Pooled, ARemovedPoolWhoseProviderDoesNotListIsForgotten) {
+  order_in_vain();
+  script.listed = {sighting("i-1")};
+  run(RemovePool{"cloud"});
+  script.listed[0].ended = true;
+  script.listed[0].billed_to = clock.wall_now;
+  pass(seconds(30));
+  ASSERT_FALSE(has("cloud-1"));
+  script.silent = true;
+  pass(minutes(50));
+  EXPECT_FALSE(state().pools.empty());
+  pass(minutes(15));
+  EXPECT_TRUE(state().pools.empty());
 }
 
 TEST_F(Pooled, NothingIsEndedBeforeTheDecisionIsDurable) {

@@ -87,6 +87,37 @@ TEST_F(SamplingTest, WithoutAHeartbeatThereIsNoSeries) {
   EXPECT_EQ(sampling->live_series(id), nullptr);
 }
 
+TEST_F(SamplingTest, WhatANewEndpointCountedBeforeItsFirstSampleIsNotLost) {
+  DeployEndpoint deploy{.name = "hello", .user = engine->state().users.begin()->first};
+  deploy.spec.argv = {"serve"};
+  run(deploy);
+  ASSERT_TRUE(engine->state().endpoints.contains("hello"));
+  gateway::EndpointFigures figures;
+  figures.requests = 3;
+  figures.cold_starts = 1;
+  Sampling one({&workers, &system_clock(), history.get(), engine.get(),
+                [](NodeId) { return nullptr; },
+                [&](const std::string&) {
+                  return &figures;
+                }});
+  one.tick();
+  const WallTime now = system_clock().wall();
+  double starts = 0, requests = 0;
+  loop.run_until(
+      [&] {
+        const auto answer = history->read("endpoint hello", now + minutes(-5), now, 100);
+        for (std::size_t i = 0; answer && i < answer->points.size(); ++i)
+          if (!std::isnan(answer->points[i][endpoint_cold_starts])) {
+            starts = answer->points[i][endpoint_cold_starts] / 1000;
+            requests = answer->points[i][endpoint_requests] / 1000;
+          }
+        return starts > 0;
+      },
+      seconds(5));
+  EXPECT_DOUBLE_EQ(starts, 1) << "in this step";
+  EXPECT_NEAR(requests * limits::history_step.seconds(), 3, 0.01);
+}
+
 TEST_F(SamplingTest, ABadGpuIsDrainedOnce) {
   const NodeId node = engine->state().nodes.begin()->first;
   wire::agent_v1::Heartbeat bad;

@@ -6,6 +6,7 @@
 #include "tests/unit/view/rig.h"
 #include "view/endpoint_document.h"
 #include "view/live_rows.h"
+#include "view/timeline.h"
 
 namespace billow::view {
 namespace {
@@ -107,6 +108,35 @@ TEST(CostSoFar, TheRateIsThatOfTheLeasesHeldNow) {
   SubmitJob spot = rig.job();
   spot.spec.spot = true;
   EXPECT_EQ(charge_rate_now(rig.state(), rig.live(rig.submit(spot))), 400'001);
+}
+
+// Nodes over time, `billow waste` and the bill: one figure of what a job did not use.
+TEST(CostSoFar, ARunningJobWastesOverTimeWhatItsBillSays) {
+  Rig rig;
+  rig.must(SetPrice{{.of = "pool:cloud", .cost = Rate{2'000'000}}});
+  const JobId id = rig.submit(2);
+  rig.begin(id);
+  rig.pass_time(seconds(600));
+  rig.must(
+      MeterMarks{rig.node_of(id), {{rig.task_of(id), {.active = seconds(200), .measured = true}}}});
+  rig.pass_time(seconds(60));
+  const Json drawn = timeline(rig.state(),
+                              {.from = rig.wall + hours(-1),
+                               .to = rig.wall,
+                               .now = rig.wall,
+                               .node = {},
+                               .visible = [](ProjectId) { return true; },
+                               .readings = no_readings},
+                              {}, {}, false);
+  double idle = 0;
+  for (const Json& node : drawn["nodes"].items())
+    for (const Json& card : node["gpus"].items())
+      for (const Json& block : card["blocks"].items())
+        if (block["kind"].str_or("") == "run")
+          idle += block["waste_usd"].double_or(0);
+  const auto sums = rig.state().money.books.totals(rig.wall + hours(-1), rig.wall);
+  EXPECT_GT(sums.idle.value, 0);
+  EXPECT_NEAR(idle, static_cast<double>(sums.idle.value) / 1e9, 1e-6);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // One stream of the head's state (/v1/live) for all tabs of a browser. Browsers open at most six
-// connections to a head: with a stream per tab the seventh tab would wait for ever. The hub runs in
+// connections to a head: with a stream per tab the seventh tab would wait forever. The hub runs in
 // a SharedWorker; where there is none, each page has a hub of its own.
 //
 // The hub keeps what the stream has said, so that a tab which opens later begins with everything.

@@ -1,4 +1,4 @@
-// What the person is told of, and where. The choice is kept by the head, so it holds in every
+// Which notices a user gets, and where. The choice is kept by the head, so it holds in every
 // browser; addresses are sent once and never shown again.
 import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';

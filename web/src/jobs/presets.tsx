@@ -32,7 +32,7 @@ function linkTo(fields: Fields): string {
   const given = Object.entries(fields).filter(([k, v]) => v && shared.has(k));
   return `${location.origin}/#/run?${new URLSearchParams(given).toString()}`;
 }
-// Changed by whoever saved it and by those who steer all jobs of its project, as jobs are.
+// The user who saved it can change it, and users who control all jobs of its project.
 const mayChange = (p: Kept) =>
   may('jobs.run', p.project) && mayActOn({ user: p.set_by, project: p.project });
 const pathOf = (name: string, project: string) =>
@@ -171,7 +171,7 @@ export function Presets({ fields, spec, wrong, project }: Props) {
         disabled={!fields.value.command}
         onClick={() => {
           void navigator.clipboard?.writeText(linkTo(fields.value)).then(() => {
-            notify('The link to this form was copied; whoever opens it sees it filled in');
+            notify('Link copied: it opens this form with these values');
           });
         }}
       >

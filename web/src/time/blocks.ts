@@ -212,13 +212,16 @@ export function ticks(view: View, width: number, spacePx = 80): number[] {
   return out;
 }
 
-// Dollars wasted within the view: a block's waste counts by the share of it that is seen.
-export function wasteWithin(cards: Card[], view: View): number {
-  let sum = 0;
+// Dollars that bought nothing within the view, as bills name them: idle in jobs, and GPUs that no
+// job held. A block counts by the share of it that is seen.
+export function wasteWithin(cards: Card[], view: View): { idle: number; unallocated: number } {
+  const sum = { idle: 0, unallocated: 0 };
   for (const card of cards)
     for (const b of card.blocks) {
       const seen = Math.min(b.to, view.to) - Math.max(b.from, view.from);
-      if (b.waste > 0 && seen > 0) sum += (b.waste * seen) / Math.max(1, b.to - b.from);
+      if (b.waste > 0 && seen > 0)
+        sum[b.kind === 'run' ? 'idle' : 'unallocated'] +=
+          (b.waste * seen) / Math.max(1, b.to - b.from);
     }
   return sum;
 }

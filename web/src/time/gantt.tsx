@@ -119,6 +119,10 @@ export function Gantt({ node }: { node?: string }) {
   });
   const shown = selected.value;
   const waste = wasteWithin(cards, view);
+  const parts = [
+    waste.idle >= 0.01 && `${moneyText(waste.idle)} idle in jobs`,
+    waste.unallocated >= 0.01 && `${moneyText(waste.unallocated)} unallocated`,
+  ].filter(Boolean);
   return (
     <section class="gantt" aria-label="GPUs over time">
       <div class="filters">
@@ -131,9 +135,7 @@ export function Gantt({ node }: { node?: string }) {
         <p class="gantt-sum" role="status">
           {loading && !cards.length
             ? 'Loading…'
-            : waste >= 0.01
-              ? `${moneyText(waste)} wasted in ${spanText(view)}`
-              : `nothing wasted in ${spanText(view)}`}
+            : `${parts.join(', ') || 'nothing wasted'} in ${spanText(view)}`}
         </p>
       </div>
       {error && (

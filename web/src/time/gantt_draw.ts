@@ -183,10 +183,11 @@ function drawName(g: CanvasRenderingContext2D, s: Scene, row: Row): void {
       y + row.h / 2,
     );
     const waste = wasteWithin(row.cards, s.view);
-    if (waste >= 0.01) {
+    const unused = waste.idle + waste.unallocated;
+    if (unused >= 0.01) {
       g.fillStyle = s.look.warn;
       g.textAlign = 'right';
-      g.fillText(`${money(waste)} wasted`, s.width - 8, y + row.h / 2);
+      g.fillText(`${money(unused)} unused`, s.width - 8, y + row.h / 2);
     }
     return;
   }

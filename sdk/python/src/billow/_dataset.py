@@ -108,9 +108,11 @@ def map_dataset(
     place = place_of(output)
     patterns = [input] if isinstance(input, str) else list(input)
     shards = [
-        each if each.name.endswith((".jsonl", ".ndjson")) else each._replace(result=each.result + ".json")
+        each
+        if each.name.endswith((".jsonl", ".ndjson"))
+        else each._replace(result=each.result + ".json")
         for each in find_shards(patterns)
-    ]  # fmt: skip
+    ]
     if not shards:
         raise Error(f"no file matches {', '.join(patterns)}")
     found = place.get(OWN + "plan.json")

@@ -1,9 +1,9 @@
 """A function as an endpoint: what its workers need, by content, and one revision per version.
 
 The tree of files that follows a worker contains this package, cloudpickle, the project's modules
-that the function needs, the pickled function and `function.json` with its settings and a secret. The
-worker accepts calls only with that secret: a pickle is a program, and all users of a node share
-its ports. Whoever may read the tree at the head (its owner, members of the project) may call.
+that the function needs, the pickled function and `function.json` with its settings and a secret.
+The worker accepts calls only with that secret: a pickle is a program, and all users of a node share
+its ports. Users who may read the tree at the head (its owner, members of the project) may call.
 """
 
 from __future__ import annotations

@@ -230,7 +230,7 @@ class Results(Iterator[R]):
             close()
 
     def cancel(self) -> None:
-        """Cancels the calls that are under way, from any thread; whoever reads gets Cancelled."""
+        """Cancels the calls that are under way, from any thread; readers get Cancelled."""
         self._map.cancel()
 
     @property

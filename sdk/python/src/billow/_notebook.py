@@ -332,11 +332,11 @@ def run_notebook(request: Dict[str, Any], client: Optional[Client] = None) -> in
     token = notebook.token()
     relay = Relay(notebook, int(request.get("port") or 0), sleep_after)
     print(f"http://127.0.0.1:{relay.port}/?token={token}", flush=True)
+    name = "" if notebook.name == "notebook" else " --name " + shlex.quote(notebook.name)
     print(
         (
-            f"billow: notebook {notebook.id}; Ctrl-C suspends it, `billow"
-            f" notebook{'' if notebook.name == 'notebook' else ' --name ' + shlex.quote(notebook.name)} --stop`"
-            " ends it"
+            f"billow: notebook {notebook.id}; Ctrl-C suspends it,"
+            f" `billow notebook{name} --stop` ends it"
         ),
         file=sys.stderr,
     )

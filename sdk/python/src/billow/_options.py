@@ -24,9 +24,10 @@ JOB_OPTIONS = frozenset(
     "gpus gpu_mem gpu_type mig nodes procs cpus mem disk whole_node exclusive node_labels region"
     " zone pool cloud max_price by fabric placement_group topology spread elastic timeout name"
     " labels project priority spot retries backoff after image env network allow isolation"
-    " seccomp max_processes env_vars inherit_env secrets registry_secret volumes inputs outputs cwd sync"
-    " rerun_if_lost suspendable strict share suspend_hook resume_hook checkpoint_every"
-    " checkpoint_cmd checkpoint_signal checkpoint_dir stop_grace reservation array idempotency_key".split()
+    " seccomp max_processes env_vars inherit_env secrets registry_secret volumes inputs outputs cwd"
+    " sync rerun_if_lost suspendable strict share suspend_hook resume_hook checkpoint_every"
+    " checkpoint_cmd checkpoint_signal checkpoint_dir stop_grace reservation array"
+    " idempotency_key".split()
 )
 # What people who know other tools write, and what it is called here.
 ELSEWHERE = {

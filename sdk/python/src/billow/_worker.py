@@ -1,9 +1,9 @@
 """The program of a replica of a function: `python -m billow._worker REVISION TREE`, in the
 directory that `_deploy` filled. It listens on $PORT, loads the function, and serves calls.
 
-One thread per connection reads requests; the calls run where their executor says; whoever has an
-outcome writes it. Requests without the secret of `function.json` are refused before their body is
-read: a pickle is a program.
+One thread per connection reads requests; the calls run where their executor says; the thread that
+has an outcome writes it. Requests without the secret of `function.json` are refused before their
+body is read: a pickle is a program.
 """
 
 from __future__ import annotations
