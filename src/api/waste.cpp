@@ -167,11 +167,13 @@ Json waste_document(const Host& host, const Asked& asked, const std::vector<RunR
 }
 
 void answer(CallPtr call, Asked asked) {
+  // Before the call: it may move `asked` into the second function before it makes the first.
+  auto find = [&queries = call->host.queries(), project = asked.scope.project,
+               window = asked.window] {
+    return queries.runs(project, window.from(), window.to(), runs_max);
+  };
   const Status queued = call->host.workers().submit(
-      [&queries = call->host.queries(), project = asked.scope.project, window = asked.window] {
-        return queries.runs(project, window.from(), window.to(), runs_max);
-      },
-      [call, asked = std::move(asked)](Result<std::vector<RunRow>> runs) {
+      std::move(find), [call, asked = std::move(asked)](Result<std::vector<RunRow>> runs) {
         if (!runs)
           return call->fail(runs.error());
         call->reply(200, waste_document(call->host, asked, *runs));

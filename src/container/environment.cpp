@@ -135,7 +135,7 @@ Result<Environment> find_environment(const std::string& store, const std::string
   std::string text(static_cast<std::size_t>(its.st_size), '\0');
   if (::pread(fd.get(), text.data(), text.size(), 0) != its.st_size)
     return fail(Code::not_found, "this environment is not on this node yet");
-  const Environment found = BILLOW_TRY(wire::from_json_text<Environment>(text));
+  Environment found = BILLOW_TRY(wire::from_json_text<Environment>(text));
   (void)::futimens(fd.get(), nullptr);  // the time of last use decides what is removed first
   return found;
 }
@@ -169,8 +169,8 @@ Result<std::optional<Environment>> unpack_environment(const Unpacking& what, int
     return pass(done.error());
   }
   const files::ImageManifest& m = reader.manifest();
-  const Environment facts{m.place,   m.variables, m.programs,
-                          m.command, m.directory, static_cast<std::int64_t>(m.bytes())};
+  Environment facts{m.place,   m.variables, m.programs,
+                    m.command, m.directory, static_cast<std::int64_t>(m.bytes())};
   const Fd lock = BILLOW_TRY(try_lock(what.store + "/lock", unpacked_patience));
   if (!lock) {
     (void)remove_tree(path);

@@ -111,7 +111,7 @@ std::string complaint(std::string_view printed) {
   if (last.starts_with("Error: "))
     last.erase(0, 7);
   for (const std::string_view noise : {"initializing source ", "reading manifest "})
-    if (const auto at = last.find(noise); at != std::string::npos && at < 4)
+    if (const auto at = last.find(noise); at < 4)
       last.erase(0, at + noise.size());
   return last.substr(0, 400);
 }

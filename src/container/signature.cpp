@@ -89,10 +89,10 @@ Result<std::string> signed_digest(const ImageName& image,
   if (image.registry == "localhost")
     return refused("is in no registry, so it has no signature");
   Registry registry = BILLOW_TRY(Registry::of(image, logins));
-  const std::string digest = BILLOW_TRY(registry.manifest(!image.digest.empty() ? image.digest
-                                                          : image.tag.empty()   ? "latest"
-                                                                                : image.tag))
-                                 .digest;
+  std::string digest = BILLOW_TRY(registry.manifest(!image.digest.empty() ? image.digest
+                                                    : image.tag.empty()   ? "latest"
+                                                                          : image.tag))
+                           .digest;
   const auto found = registry.manifest("sha256-" + digest.substr(digest.find(':') + 1) + ".sig");
   if (!found && found.error().code == Code::not_found)
     return refused("has no signature");

@@ -130,7 +130,7 @@ void NvmlBackend::sample_gpm(std::uint32_t index, GpuSample& sample) {
 
 std::vector<GpuProcess> NvmlBackend::read_processes(std::uint32_t index) {
   const NvmlFunctions& nvml = library_->call();
-  const nvml::Device device = devices_[index].handle;
+  nvml::Device device = devices_[index].handle;
   std::vector<GpuProcess> list;
   if (nvml.nvmlDeviceGetComputeRunningProcesses_v3 ||
       nvml.nvmlDeviceGetComputeRunningProcesses_v2) {
@@ -163,7 +163,7 @@ void NvmlBackend::read_process_util(std::uint32_t index, std::vector<GpuProcess>
   const auto function = library_->call().nvmlDeviceGetProcessUtilization;
   if (!function || list.empty())
     return;
-  const nvml::Device device = devices_[index].handle;
+  nvml::Device device = devices_[index].handle;
   auto looks = looks_.lock();
   unsigned long long& seen = looks->process_seen_us[index];
   unsigned count = 0;

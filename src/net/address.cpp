@@ -9,6 +9,10 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <cstring>
+
+#include <fmt/format.h>
+
 #include "base/limits.h"
 #include "base/text.h"
 #include "net/sockets.h"
@@ -287,7 +291,7 @@ std::string network_of_peer(std::string_view peer) {
   const auto colon = peer.rfind(':');
   if (!peer.starts_with('[') || colon == std::string_view::npos)
     return std::string(peer.substr(0, colon));
-  const std::string host(peer.substr(1, peer.find(']') - 1));
+  std::string host(peer.substr(1, peer.find(']') - 1));
   in6_addr v6{};
   if (inet_pton(AF_INET6, host.c_str(), &v6) != 1)
     return host;

@@ -122,8 +122,8 @@ struct SignalState : Handle::State, std::enable_shared_from_this<SignalState> {
   void cancel() override {
     live = false;
     error_code ignored;
-    set.clear(ignored);
-    set.cancel(ignored);
+    (void)set.clear(ignored);
+    (void)set.cancel(ignored);
   }
 };
 
@@ -374,7 +374,7 @@ Watch Loop::on_signal(std::initializer_list<int> signals, std::function<void(int
   auto state = std::make_shared<SignalState>(impl_->context, std::move(fn));
   for (int signal : signals) {
     error_code ec;
-    state->set.add(signal, ec);
+    (void)state->set.add(signal, ec);
     BILLOW_CHECK(!ec, "this signal cannot be caught");
   }
   state->wait();

@@ -37,8 +37,8 @@ bool take(std::string_view& in, T& value) {
 std::uint16_t pack_number(double value) {
   if (!(value >= 0))
     return packed_unknown;
-  std::uint64_t n =
-      value >= 0x1p42 ? (std::uint64_t{1} << 42) - 1 : static_cast<std::uint64_t>(value + 0.5);
+  std::uint64_t n = value >= 0x1p42 ? (std::uint64_t{1} << 42) - 1
+                                    : static_cast<std::uint64_t>(std::llround(value));
   unsigned shift = 0;
   if (const auto bits = static_cast<unsigned>(std::bit_width(n)); bits > mantissa_bits) {
     shift = bits - mantissa_bits;

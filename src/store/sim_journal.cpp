@@ -1,5 +1,7 @@
 #include "store/sim_journal.h"
 
+#include <fmt/format.h>
+
 #include "base/check.h"
 
 namespace billow {

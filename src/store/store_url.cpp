@@ -54,7 +54,7 @@ Result<std::string> from_file(const std::string& path) {
     return fail(Code::forbidden, fmt::format("{} can be read by others", path),
                 fmt::format("chmod 600 {}", path));
   const std::string text = BILLOW_TRY(read_file(path, 4096));
-  const std::string url(trim(text));
+  std::string url(trim(text));
   if (url.empty() || url.find('\n') != std::string::npos)
     return fail(Code::invalid, fmt::format("{} does not hold one line", path),
                 "it is the URL of the database: postgres://user:password@host/billow");

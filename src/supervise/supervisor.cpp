@@ -144,7 +144,7 @@ void Supervisor::loop() {
     fds[at_err] = {child_.err, POLLIN, 0};
     fds[at_in] = {wants_in ? child_.in : -1, POLLOUT, 0};
     const int ctl_count = ctl_.poll_set(fds + at_ctl);
-    if (poll(fds, static_cast<nfds_t>(at_ctl + ctl_count), -1) < 0)
+    if (poll(fds, nfds_t{at_ctl} + static_cast<nfds_t>(ctl_count), -1) < 0)
       continue;
     if (fds[at_failure].revents != 0)
       read_failure();

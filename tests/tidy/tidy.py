@@ -7,6 +7,7 @@ cycle. A README names every source of its room, so that a reader finds who does 
 proves on a made-up tree that each rule can fail. Exits 1 and names file, line and rule for each
 finding.
 """
+import ast
 import collections
 import fnmatch
 import glob
@@ -247,9 +248,10 @@ def check_text(house):
             house.found(path, number, "a statement joined by the comma operator")
 
 
-# What is no C++ and people read: its size is limited too. Tests in Python may be longer.
+# What is no C++ and people read: its size is limited too.
 OTHER_TEXT = {
-    "sdk/python/src": (".py",),
+    "sdk/python": (".py",),
+    "tests": (".py", ".sh", ".ts", ".mjs", ".js"),
     "tools": (".py", ".sh"),
     "web/src": (".ts", ".tsx", ".css"),
 }
@@ -262,7 +264,7 @@ def check_other_text(house):
                 lines = f.read().split("\n")
             if len(lines) - 1 > FILE_LINES_MAX:
                 house.found(path, 0, f"{len(lines) - 1} lines; {FILE_LINES_MAX} is the limit")
-            if not path.startswith("sdk/"):
+            if not path.startswith("sdk/python/src/"):
                 continue  # prettier formats web/src and leaves long texts whole
             for number, line in enumerate(lines, 1):
                 if len(line) > COLUMNS_MAX:
@@ -311,14 +313,23 @@ def check_readmes(house):
                 house.found(readme, 0, f"names {word}, which does not exist")
 
 
+def python_of(house, path):
+    """The file as a tree; one without statements where it does not compile."""
+    with open(os.path.join(house.root, path), encoding="utf-8") as f:
+        try:
+            tree = ast.parse(f.read(), path)
+            compile(tree, path, "exec")
+            return tree
+        except SyntaxError as error:
+            house.found(path, error.lineno, f"not Python: {error.msg}")
+            return ast.Module([], [])
+
+
 def check_python(house):
     """A test that does not compile is a test that does not run."""
     for path in (f for top in (*TOPS, "sdk") for f in files_of(house.root, top, ".py")):
-        with open(os.path.join(house.root, path), encoding="utf-8") as f:
-            try:
-                compile(f.read(), path, "exec")
-            except SyntaxError as error:
-                house.found(path, error.lineno, f"not Python: {error.msg}")
+        if not path.endswith("_test.py") or not path.startswith("tests/"):  # see check_cases
+            python_of(house, path)
 
 
 DECLARATION = re.compile(r"\b([a-z_][a-z0-9_]{3,})\s*\(")
@@ -380,6 +391,27 @@ def check_client(house):
                 )
 
 
+NAMED_CASES = re.compile(r"\b(\w+_test)(?:\.(\w+))?")
+
+
+def check_cases(house):
+    """Every class of cases is a test of ctest, or the base of one; else nobody would run it."""
+    named, classes, bases = set(), [], set()
+    for path in files_of(house.root, "tests", ("CMakeLists.txt",)):
+        with open(os.path.join(house.root, path), encoding="utf-8") as f:
+            named.update(NAMED_CASES.findall(f.read()))
+    for path in files_of(house.root, "tests", ("_test.py",)):
+        for node in python_of(house, path).body:
+            if isinstance(node, ast.ClassDef):
+                bases.update(ast.unparse(base).split(".")[-1] for base in node.bases)
+                if any(getattr(each, "name", "").startswith("test") for each in node.body):
+                    classes.append((path, node.name, node.lineno))
+    for path, name, line in classes:
+        module = os.path.basename(path)[:-3]
+        if not {(module, name), (module, "")} & named and name not in bases:
+            house.found(path, line, f"no CMakeLists.txt of the tests names {module}.{name}")
+
+
 FUZZ_SOURCE = re.compile(r"(?<![\w/*}.-])[\w-]+/[\w/.-]+\.cpp")
 
 
@@ -411,6 +443,7 @@ def check(root):
     check_python(house)
     check_dead(house)
     check_client(house)
+    check_cases(house)
     check_fuzz(house)
     return house.findings
 
@@ -458,6 +491,14 @@ SELF_TEST = {
     "src/client/i.cpp": ('#include "head/h.h"\n', "a client is built without head/h.h"),
     "src/net/l.cpp": ("#include <sys/epoll.h>\n", "is Linux's"),
     "tests/e2e/n.py": ("@skip\nX = 1\n", "not Python"),
+    "tests/e2e/high_test.py": ("X = 1\n" * 601, "tests/e2e/high_test.py: 601 lines"),
+    "tests/e2e/CMakeLists.txt": ("e2e(A ran_test.Ran TIMEOUT 9)\n", ""),
+    "tests/e2e/ran_test.py": (
+        "class Base(TestCase):\n    def test_a(self):\n        pass\n\n\n"
+        "class Ran(Base):\n    def test_b(self):\n        pass\n\n\n"
+        "class Lost(Base):\n    def test_c(self):\n        pass\n",
+        "tests/e2e/ran_test.py:11: no CMakeLists.txt of the tests names ran_test.Lost",
+    ),
     "src/net/m.cpp": ("#if defined(__APPLE__)\n", "systems differ by files"),
     "tests/fuzz/CMakeLists.txt": (
         "billow_fuzz(x net/none.cpp SOURCES net/c.cpp)\n",
@@ -491,6 +532,9 @@ def self_test():
     missed += [f"{path}, which is allowed" for path in ALLOWED if path in found]
     if missed:
         print("not found:", missed, "in\n" + found)
+        return 1
+    if "ran_test.Base" in found or "ran_test.Ran" in found:
+        print("a class of cases that runs is taken for one that does not in\n" + found)
         return 1
     if "broken_by_tests_alone" in found:
         print("a function of a simulated device is taken for dead in\n" + found)

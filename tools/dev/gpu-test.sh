@@ -45,9 +45,8 @@ compile_one() { # object, source, flags...: only when the source or any header i
   for f in "$root"/shim/sim/*.cpp; do
     compile_one "$out/obj/sim_$(basename "$f" .cpp).o" "$f" -fvisibility=hidden
   done
-  for f in "$root"/src/gpumem/*.cpp "$root"/src/gpumem/main/main.cpp "$root"/src/base/result.cpp \
-    "$root"/src/process/passed_descriptors.cpp; do
-    compile_one "$out/obj/gpumem_$(basename "$f" .cpp).o" "$f"
+  for f in $(python3 "$root/tests/gpu/sources.py"); do
+    compile_one "$out/obj/gpumem_$(basename "$f" .cpp).o" "$root/$f"
   done
   compile_one "$out/obj/probe.o" "$root/tests/gpu/probe.cpp"
   compile_one "$out/obj/bypass.o" "$root/tests/gpu/bypass.cpp"

@@ -1,6 +1,7 @@
 // Metrics of the cards: load, memory, power, processes, activity counters and errors.
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <thread>
 
 #include "gpu/sim/handles.h"
@@ -231,7 +232,7 @@ Return nvmlDeviceGetProcessUtilization(Device device,
   for (std::size_t i = 0; i < list.size(); ++i) {
     const double util = call.card->hung ? 1.0 / static_cast<double>(list.size()) : list[i].util;
     samples[i] = {
-        static_cast<unsigned>(list[i].pid), at_us, static_cast<unsigned>(util * 100 + 0.5),
+        static_cast<unsigned>(list[i].pid), at_us, static_cast<unsigned>(std::lround(util * 100)),
         static_cast<unsigned>(util * 60),   0,     0};
   }
   return success;

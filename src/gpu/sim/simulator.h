@@ -6,6 +6,7 @@
 // activity are its integral, so counters read at any two times agree with the load between them.
 #pragma once
 
+#include <cmath>
 #include <condition_variable>
 #include <cstdint>
 #include <map>
@@ -67,7 +68,7 @@ struct SimCard {
 
   double sm_activity() const { return hung ? 0.008 : load; }
   double power_w() const;
-  int util_pct() const { return hung ? 100 : static_cast<int>(load * 100 + 0.5); }
+  int util_pct() const { return hung ? 100 : static_cast<int>(std::lround(load * 100)); }
 };
 
 class Simulator {

@@ -216,7 +216,7 @@ std::vector<std::string> Ec2Pool::regions() {
 }
 
 Answer<std::string> Ec2Pool::security_group(const std::string& region, const std::string& vpc) {
-  if (const std::string given = option("security_group"); !given.empty())
+  if (std::string given = option("security_group"); !given.empty())
     return given;
   const std::string name = "billow-" + options_.installation;
   Parameters look;
@@ -237,7 +237,7 @@ Answer<std::string> Ec2Pool::security_group(const std::string& region, const std
                                {"TagSpecification.1.Tag.1.Value", options_.installation}});
   if (!made)
     return std::unexpected(made.error());
-  const std::string id(made->child_text("groupId"));
+  std::string id(made->child_text("groupId"));
   // The nodes of a gang reach each other, and nobody else reaches them.
   const auto inside = wire_.ec2(region, "AuthorizeSecurityGroupIngress",
                                 {{"GroupId", id},
@@ -322,7 +322,7 @@ Answer<Image> Ec2Pool::image(const std::string& region, const std::string& insta
 
 // One for each zone. It costs nothing and stays, as the security group does.
 Answer<std::string> Ec2Pool::placement_group(const std::string& region, const std::string& zone) {
-  const std::string name = fmt::format("billow-{}-{}", options_.installation, zone);
+  std::string name = fmt::format("billow-{}-{}", options_.installation, zone);
   const std::lock_guard lock(mutex_);
   if (groups_.contains(name))
     return name;

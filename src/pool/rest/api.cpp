@@ -158,7 +158,7 @@ Result<std::string> Api::oauth2_token(std::vector<std::string>& secrets) {
   if (!answer)
     return pass(std::move(answer.error()), "sign in");
   const auto parsed = parse_json(answer->body);
-  const std::string value(parsed ? (*parsed)["access_token"].str_or("") : "");
+  std::string value(parsed ? (*parsed)["access_token"].str_or("") : "");
   if (answer->status >= 500)
     return fail(Code::unavailable, fmt::format("sign in: HTTP {}", answer->status));
   if (answer->status != 200 || value.empty())
@@ -342,7 +342,7 @@ Result<std::string> Api::next_page(const ListCall& list,
     case PagingKind::next_link:
       break;
   }
-  const std::string link = scalar_text(paging.next.first(answer.body));
+  std::string link = scalar_text(paging.next.first(answer.body));
   if (link.empty() || link.front() == '/')
     return link;
   const net::Url next = BILLOW_TRY(net::parse_url(link));

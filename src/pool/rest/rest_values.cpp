@@ -127,7 +127,7 @@ Result<std::string> RestPool::find_value(const Lookup& lookup, Values& values) {
   for (const Json& item : BILLOW_TRY(api_->list(lookup.list, values))) {
     if (lookup.where && scalar_text(lookup.where->first(item)) != wanted)
       continue;
-    const std::string value = scalar_text(lookup.value.first(item));
+    std::string value = scalar_text(lookup.value.first(item));
     if (value.empty())
       continue;
     memory_.lock()->lookups[key] = {value, clock_.steady()};

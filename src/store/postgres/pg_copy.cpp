@@ -388,7 +388,7 @@ Result<CopyReport> restore_postgres(const std::string& path, const std::string& 
     for (const std::string& name : split(words[2], ','))
       if (!plain_name(name))
         return damaged(path, "a column has no name");
-    const std::string table(words[1]);
+    const std::string& table = words[1];
     auto loader = BILLOW_TRY(Loader::begin(*db, table, words[2]));
     bool ended = false;
     while (!ended && lines.next(line)) {

@@ -4,6 +4,9 @@
 #include <sqlite3.h>
 
 #include <cerrno>
+#include <cstring>
+
+#include <fmt/format.h>
 
 #include "base/check.h"
 #include "base/file.h"

@@ -42,6 +42,9 @@ class Browser(unittest.TestCase):
     def test_dashboard(self):
         self.run_script("dashboard.mjs", "8xH100", 600)
 
+    def test_terminal(self):
+        self.run_script("terminal.mjs", "8xH100", 240)
+
     def test_tasks(self):
         self.run_script("tasks.mjs", "8xH100", 240)
 

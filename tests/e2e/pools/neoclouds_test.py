@@ -5,7 +5,8 @@ import re
 import unittest
 
 import fake_cloud
-from fake_cloud import KEY, SHAPES, Cloud
+from cloud_shapes import KEY
+from fake_cloud import SHAPES, Cloud
 from rig import SOURCE, Rig, poll
 
 PROVIDERS = os.path.join(SOURCE, "data/providers")
