@@ -269,24 +269,33 @@ Result<Store::Brought> Store::examine(const std::string& owner,
   DigestSet seen;  // a pack may hold a piece twice; it counts and is stored once
   std::erase_if(pieces, [&](const PieceAt& piece) { return !seen.insert(piece.digest).second; });
   std::lock_guard lock(mutex_);
+  std::uint64_t newly_owned = 0;
   for (const PieceAt& piece : pieces)
     if (!owner.empty() && !owners_.has(owner, piece.digest))
-      out.newly_owned += piece.size;
+      newly_owned += piece.size;
   if (limit.error)
-    if (const std::uint64_t wanted = bytes_of_locked(owner) + out.newly_owned;
-        wanted > limit.bytes_max)
+    if (const std::uint64_t wanted = bytes_of_locked(owner) + newly_owned; wanted > limit.bytes_max)
       return pass(limit.error(wanted));
   std::erase_if(pieces, [&](const PieceAt& piece) { return places_.contains(piece.digest); });
   out.unknown = std::move(pieces);
   return out;
 }
 
-Status Store::own(const std::string& owner, const Brought& brought) {
+Status Store::own(const std::string& owner, const Brought& brought, const OwnerLimit& limit) {
   if (owner.empty())
     return {};
   std::lock_guard lock(mutex_);
+  std::uint64_t newly_owned = 0;
+  DigestSet seen;
+  for (const Sha256& digest : brought.all)
+    if (const auto place = places_.find(digest);
+        place != places_.end() && seen.insert(digest).second && !owners_.has(owner, digest))
+      newly_owned += place->second.size;
+  if (limit.error)
+    if (const std::uint64_t wanted = bytes_of_locked(owner) + newly_owned; wanted > limit.bytes_max)
+      return pass(limit.error(wanted));
   if (const auto counted = owned_bytes_.find(owner); counted != owned_bytes_.end())
-    counted->second += brought.newly_owned;
+    counted->second += newly_owned;
   return owners_.add(owner, brought.all);
 }
 
@@ -305,7 +314,7 @@ Status Store::add_checked(const std::string& owner,
   }
   if (!brought.unknown.empty())
     BILLOW_TRY_VOID(write_pack(pack, brought.unknown));
-  return own(owner, brought);
+  return own(owner, brought, limit);
 }
 
 Status Store::make_space(std::uint64_t bytes) {

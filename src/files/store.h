@@ -142,16 +142,16 @@ class Store {
                      std::string_view pack,
                      std::vector<PieceAt> pieces,
                      const OwnerLimit& limit);
-  // Of what an owner brings, what is not stored, and how much of it is new to the owner.
+  // What an owner brings, and what of it is not stored.
   struct Brought {
     std::vector<Sha256> all;
     std::vector<PieceAt> unknown;  // each once
-    std::uint64_t newly_owned = 0;
   };
   Result<Brought> examine(const std::string& owner,
                           std::vector<PieceAt> pieces,
                           const OwnerLimit& limit);
-  Status own(const std::string& owner, const Brought& brought);
+  // Checks the limit again, for uploads that were written at the same time.
+  Status own(const std::string& owner, const Brought& brought, const OwnerLimit& limit);
   Status make_space(std::uint64_t bytes);
   Status write_pack(std::string_view pack, const std::vector<PieceAt>& pieces);
   void enter_pack(const std::string& name, std::uint64_t bytes, const std::vector<PieceAt>& pieces);

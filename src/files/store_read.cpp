@@ -126,7 +126,7 @@ Result<std::vector<Sha256>> Store::add_read(const std::string& owner,
     BILLOW_TRY_VOID(draft.keep(piece.digest));
     enter_pack(draft.name(), large_pack_begin + piece.size, {piece});
   }
-  BILLOW_TRY_VOID(own(owner, brought));
+  BILLOW_TRY_VOID(own(owner, brought, limit));
   return digests;
 }
 
