@@ -1,5 +1,8 @@
 #include "files/large_pack.h"
 
+#include <unistd.h>
+
+#include <cerrno>
 #include <cstring>
 
 #include "base/check.h"
@@ -30,14 +33,23 @@ AlignedMemory aligned_memory(std::size_t size) {
   return AlignedMemory(memory);
 }
 
-bool is_filler(const Sha256& digest, std::uint64_t size) {
-  return size == filler_bytes && digest == filler_digest();
-}
-
 void begin_large_pack(char* pack, const Sha256& digest, std::uint64_t size) {
   std::memset(pack, 0, large_pack_begin);
   put_header(pack, filler_digest(), filler_bytes);
   put_header(pack + large_pack_begin - pack_header_bytes, digest, size);
+}
+
+Status read_part(int fd, char* into, std::size_t size, std::uint64_t offset) {
+  for (std::size_t done = 0; done < size;) {
+    const ssize_t got = ::pread(fd, into + done, size - done, static_cast<off_t>(offset + done));
+    if (got < 0 && errno == EINTR)
+      continue;
+    if (got <= 0)
+      return fail(Code::conflict, "a file changed while it was read",
+                  "try again when no program writes to it");
+    done += static_cast<std::size_t>(got);
+  }
+  return {};
 }
 
 }  // namespace billow::files

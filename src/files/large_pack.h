@@ -1,7 +1,7 @@
-// Packs of one or two large pieces. Content begins at a page of the pack's file: file systems that
-// can share blocks between files (XFS, Btrfs) give a job its file without copying.
+// Packs of one large piece. Content begins at a page of the pack's file: file systems that can
+// share blocks between files (XFS, Btrfs) give a job its file without copying.
 //
-// In front of each piece stands a filler, itself a piece of zeros, so that any reader of packs can
+// In front of the piece stands a filler, itself a piece of zeros, so that any reader of packs can
 // read this one.
 #pragma once
 
@@ -23,8 +23,10 @@ struct AlignedFree {
 using AlignedMemory = std::unique_ptr<char, AlignedFree>;
 AlignedMemory aligned_memory(std::size_t size);
 
-bool is_filler(const Sha256& digest, std::uint64_t size);
 // Writes everything that stands before the content of such a pack.
 void begin_large_pack(char* pack, const Sha256& digest, std::uint64_t size);
+
+// Reads just so much of a client's file. A file that became shorter is an error.
+Status read_part(int fd, char* into, std::size_t size, std::uint64_t offset);
 
 }  // namespace billow::files

@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "base/text.h"
-#include "files/pair_digest.h"
+#include "files/lane_digest.h"
 
 namespace billow::files {
 

@@ -232,22 +232,15 @@ Status Store::add(const std::string& owner, std::string_view pack, const OwnerLi
 Result<std::vector<Sha256>> Store::add_unnamed(const std::string& owner,
                                                std::span<char> pack,
                                                const OwnerLimit& limit) {
-  auto digests = BILLOW_TRY(name_pieces(pack));
+  const auto digests = BILLOW_TRY(name_pieces(pack));
   std::vector<PieceAt> pieces;
   std::uint64_t at = 0;
   for (const Sha256& digest : digests) {
     std::uint64_t size = 0;
     std::memcpy(&size, pack.data() + at + digest.size(), sizeof size);
     at += pack_header_bytes;
-    // Only packs of large pieces exceed this size, and only they have fillers.
-    if (pack.size() <= pack_bytes_max || !is_filler(digest, size))
-      pieces.push_back({digest, at, static_cast<std::uint32_t>(size)});
+    pieces.push_back({digest, at, static_cast<std::uint32_t>(size)});
     at += size;
-  }
-  if (pieces.size() < digests.size()) {
-    digests.clear();
-    for (const PieceAt& piece : pieces)
-      digests.push_back(piece.digest);
   }
   BILLOW_TRY_VOID(add_checked(owner, {pack.data(), pack.size()}, std::move(pieces), limit));
   return digests;
@@ -266,71 +259,101 @@ Result<Sha256> Store::add_large(const std::string& owner,
   return digest;
 }
 
+Result<Store::Brought> Store::examine(const std::string& owner,
+                                      std::vector<PieceAt> pieces,
+                                      const OwnerLimit& limit) {
+  Brought out;
+  for (const PieceAt& piece : pieces)
+    out.all.push_back(piece.digest);
+  check_packs_of(out.all);
+  DigestSet seen;  // a pack may hold a piece twice; it counts and is stored once
+  std::erase_if(pieces, [&](const PieceAt& piece) { return !seen.insert(piece.digest).second; });
+  std::lock_guard lock(mutex_);
+  std::uint64_t newly_owned = 0;
+  for (const PieceAt& piece : pieces)
+    if (!owner.empty() && !owners_.has(owner, piece.digest))
+      newly_owned += piece.size;
+  if (limit.error)
+    if (const std::uint64_t wanted = bytes_of_locked(owner) + newly_owned; wanted > limit.bytes_max)
+      return pass(limit.error(wanted));
+  std::erase_if(pieces, [&](const PieceAt& piece) { return places_.contains(piece.digest); });
+  out.unknown = std::move(pieces);
+  return out;
+}
+
+Status Store::own(const std::string& owner, const Brought& brought, const OwnerLimit& limit) {
+  if (owner.empty())
+    return {};
+  std::lock_guard lock(mutex_);
+  std::uint64_t newly_owned = 0;
+  DigestSet seen;
+  for (const Sha256& digest : brought.all)
+    if (const auto place = places_.find(digest);
+        place != places_.end() && seen.insert(digest).second && !owners_.has(owner, digest))
+      newly_owned += place->second.size;
+  if (limit.error)
+    if (const std::uint64_t wanted = bytes_of_locked(owner) + newly_owned; wanted > limit.bytes_max)
+      return pass(limit.error(wanted));
+  if (const auto counted = owned_bytes_.find(owner); counted != owned_bytes_.end())
+    counted->second += newly_owned;
+  return owners_.add(owner, brought.all);
+}
+
 Status Store::add_checked(const std::string& owner,
                           std::string_view pack,
                           std::vector<PieceAt> pieces,
                           const OwnerLimit& limit) {
-  std::vector<Sha256> brought;
-  for (const PieceAt& piece : pieces)
-    brought.push_back(piece.digest);
-  check_packs_of(brought);
-  std::uint64_t newly_owned = 0;
-  const std::size_t all = pieces.size();
-  DigestSet seen;  // a pack may hold a piece twice; it counts and is stored once
-  std::erase_if(pieces, [&](const PieceAt& piece) { return !seen.insert(piece.digest).second; });
-  {
-    std::lock_guard lock(mutex_);
-    for (const PieceAt& piece : pieces)
-      if (!owner.empty() && !owners_.has(owner, piece.digest))
-        newly_owned += piece.size;
-    if (limit.error)
-      if (const std::uint64_t wanted = bytes_of_locked(owner) + newly_owned;
-          wanted > limit.bytes_max)
-        return pass(limit.error(wanted));
-    std::erase_if(pieces, [&](const PieceAt& piece) { return places_.contains(piece.digest); });
-  }
+  Brought brought = BILLOW_TRY(examine(owner, std::move(pieces), limit));
   std::string fresh;  // the pieces that are new, as a pack
-  if (pieces.size() < all) {
-    for (PieceAt& piece : pieces) {
+  if (brought.unknown.size() < brought.all.size()) {
+    for (PieceAt& piece : brought.unknown) {
       add_piece(fresh, piece.digest, pack.substr(piece.offset, piece.size));
       piece.offset = fresh.size() - piece.size;
     }
     pack = fresh;
   }
-  if (!pieces.empty())
-    BILLOW_TRY_VOID(write_pack(pack, pieces));
-  if (owner.empty())
+  if (!brought.unknown.empty())
+    BILLOW_TRY_VOID(write_pack(pack, brought.unknown));
+  return own(owner, brought, limit);
+}
+
+Status Store::make_space(std::uint64_t bytes) {
+  if (options_.bytes_refused == 0)
     return {};
   std::lock_guard lock(mutex_);
-  if (const auto counted = owned_bytes_.find(owner); counted != owned_bytes_.end())
-    counted->second += newly_owned;
-  return owners_.add(owner, brought);
+  trim_locked();
+  if (bytes_ + bytes <= options_.bytes_refused)
+    return {};
+  return fail(Code::storage_full,
+              fmt::format("the file store is full: {} are in use by waiting and running jobs",
+                          format_bytes(bytes_)),
+              "stop jobs you do not need, or keep data on a volume");
 }
 
 Status Store::write_pack(std::string_view pack, const std::vector<PieceAt>& pieces) {
-  if (options_.bytes_refused > 0) {
-    std::lock_guard lock(mutex_);
-    trim_locked();
-    if (bytes_ + pack.size() > options_.bytes_refused)
-      return fail(Code::storage_full,
-                  fmt::format("the file store is full: {} are in use by waiting and running jobs",
-                              format_bytes(bytes_)),
-                  "stop jobs you do not need, or keep data on a volume");
-  }
+  BILLOW_TRY_VOID(make_space(pack.size()));
   const std::string name = hex(random_bytes(12)) + ".pack";
   BILLOW_TRY_VOID(write_file_atomic(options_.directory + "/packs/" + name, pack, 0600));
+  enter_pack(name, pack.size(), pieces);
+  return {};
+}
+
+// The file has its name. It is removed again if another thread has brought the same meanwhile.
+void Store::enter_pack(const std::string& name,
+                       std::uint64_t bytes,
+                       const std::vector<PieceAt>& pieces) {
   std::lock_guard lock(mutex_);
-  // Another thread may have brought the same in the meantime.
-  if (std::ranges::all_of(pieces, [&](const PieceAt& one) { return places_.contains(one.digest); }))
-    return ::unlink((options_.directory + "/packs/" + name).c_str()), Status{};
-  const auto place =
-      packs_.insert(packs_.end(), Pack{name, pack.size(), system_clock().steady(), {}});
-  bytes_ += pack.size();
+  if (std::ranges::all_of(pieces,
+                          [&](const PieceAt& one) { return places_.contains(one.digest); })) {
+    ::unlink((options_.directory + "/packs/" + name).c_str());
+    return;
+  }
+  const auto place = packs_.insert(packs_.end(), Pack{name, bytes, system_clock().steady(), {}});
+  bytes_ += bytes;
   for (const auto& [digest, offset, size] : pieces)
     if (places_.emplace(digest, Place{place, offset, size}).second)
       place->pieces.push_back(digest);
   trim_locked();
-  return {};
 }
 
 void Store::trim() {

@@ -79,6 +79,18 @@ class Store {
   Result<Sha256> add_large(const std::string& owner,
                            std::span<char> pack,
                            const OwnerLimit& limit = {});
+  // The same for pieces of full size that the store reads itself. They are hashed together and
+  // written while they are hashed, which is faster if most are new. `known` says that they are
+  // probably stored: then they are written only if it turns out to be wrong. Afterwards it says
+  // whether all were stored.
+  struct PieceToRead {
+    int descriptor = -1;
+    std::uint64_t offset = 0;
+  };
+  Result<std::vector<Sha256>> add_read(const std::string& owner,
+                                       std::span<const PieceToRead> pieces,
+                                       bool& known,
+                                       const OwnerLimit& limit = {});
   std::uint64_t bytes_of(const std::string& owner);  // of what it has brought and is still kept
   Result<std::string> read(const Sha256& digest);
   // Where the content is, for a process that sees the same files. Whoever has opened the file in
@@ -130,7 +142,19 @@ class Store {
                      std::string_view pack,
                      std::vector<PieceAt> pieces,
                      const OwnerLimit& limit);
+  // What an owner brings, and what of it is not stored.
+  struct Brought {
+    std::vector<Sha256> all;
+    std::vector<PieceAt> unknown;  // each once
+  };
+  Result<Brought> examine(const std::string& owner,
+                          std::vector<PieceAt> pieces,
+                          const OwnerLimit& limit);
+  // Checks the limit again, for uploads that were written at the same time.
+  Status own(const std::string& owner, const Brought& brought, const OwnerLimit& limit);
+  Status make_space(std::uint64_t bytes);
   Status write_pack(std::string_view pack, const std::vector<PieceAt>& pieces);
+  void enter_pack(const std::string& name, std::uint64_t bytes, const std::vector<PieceAt>& pieces);
   void touch(Packs::iterator pack) const;
   void trim_locked();
   void prune_owners();

@@ -34,6 +34,7 @@ constexpr std::size_t threads_max = 4;
 constexpr std::uint64_t small_bytes_max = 256 << 10;  // of a file that is read and sent here
 constexpr std::size_t batch_bytes_wanted = 1 << 20;
 constexpr std::size_t batch_files_max = 512;
+constexpr std::size_t together_max = 16;  // pieces that the head hashes at once
 
 // Either some small files, or one piece of a large one.
 struct Part {
@@ -100,11 +101,14 @@ class Connection {
     const ssize_t sent = send_with_descriptors(fd_.get(), parts, descriptors);
     if (sent < static_cast<ssize_t>(sizeof request))
       return false;
+    bytes_left_ -= std::min<std::uint64_t>(bytes_left_, request.size);
     return send(content.substr(static_cast<std::size_t>(sent) - sizeof request));
   }
   bool receive_answer() {
     return receive(&answer_, sizeof answer_) && answer_.size <= (1u << 20) && receive_text();
   }
+  // Whether the ticket is not used up by then.
+  bool is_good_for(std::uint64_t bytes) const { return bytes <= bytes_left_; }
   const DoorAnswer& answer() const { return answer_; }
   const std::string& text() const { return text_; }
 
@@ -117,6 +121,7 @@ class Connection {
   }
 
   Fd fd_;
+  std::uint64_t bytes_left_ = files::door_bytes_per_ticket;
   DoorAnswer answer_;
   std::string text_;
 };
@@ -135,7 +140,7 @@ class Bringer {
   Bringer(std::vector<Undigested>& files,
           const std::function<Result<files::DoorTicket>()>& ticket,
           std::atomic<std::uint64_t>& sent)
-      : files_(files), ticket_(ticket), sent_(sent), parts_(parts_of(files)) {
+      : files_(files), ticket_(ticket), sent_(sent), parts_(parts_of(files)), groups_(groups()) {
     for (Undigested& file : files_)
       file.pieces.resize((file.size + files::piece_bytes - 1) / files::piece_bytes);
   }
@@ -144,7 +149,7 @@ class Bringer {
     std::uint64_t total = 0;
     for (const Undigested& file : files_)
       total += file.size;
-    upload_in_threads({std::min(threads_max, parts_.size()), total, sent_}, [this] { work(); });
+    upload_in_threads({std::min(threads_max, groups_.size()), total, sent_}, [this] { work(); });
     if (trouble_)
       return pass(*trouble_);
     return !failed_;
@@ -155,22 +160,36 @@ class Bringer {
     std::optional<Connection> head = connect();
     std::string pack;
     Trouble trouble;
-    for (std::size_t i; (i = next_++) < parts_.size();) {
-      // Two pieces at a time, which the head hashes together.
-      const std::size_t second = is_full_piece(i) && is_full_piece(i + 1) ? next_++ : parts_.size();
-      const bool two = is_full_piece(second);
-      if (head && two && bring_two(parts_[i], parts_[second], head, pack, trouble))
+    for (std::size_t i; (i = next_++) < groups_.size();) {
+      const std::span<const Part> group = groups_[i];
+      if (head && (group.size() > 1 ? bring_together(group, head, pack, trouble)
+                                    : bring(group[0], head, pack, trouble)))
         continue;
-      if (head && !two && bring(parts_[i], head, pack, trouble) &&
-          (second >= parts_.size() || bring(parts_[second], head, pack, trouble)))
-        continue;
-      next_ = parts_.size();
+      next_ = groups_.size();
       std::lock_guard lock(mutex_);
       failed_ = true;
       if (trouble && !trouble_)
         trouble_ = trouble;
       return;
     }
+  }
+
+  // Full pieces are asked for together, as far as that leaves work for every thread.
+  std::vector<std::span<const Part>> groups() const {
+    std::size_t full = 0;
+    for (const Part& part : parts_)
+      full += is_full_piece(part) ? 1 : 0;
+    const std::size_t size_max = std::clamp(full / threads_max, std::size_t{1}, together_max);
+    std::vector<std::span<const Part>> out;
+    for (std::size_t i = 0; i < parts_.size(); ++i) {
+      const bool joins = !out.empty() && is_full_piece(parts_[i]) &&
+                         is_full_piece(out.back().back()) && out.back().size() < size_max;
+      const std::size_t before = joins ? out.back().size() : 0;
+      if (joins)
+        out.pop_back();
+      out.emplace_back(&parts_[i - before], before + 1);
+    }
+    return out;
   }
 
   std::optional<Connection> connect() {
@@ -188,8 +207,8 @@ class Bringer {
     return bring_piece(part, head, pack, why);
   }
 
-  bool is_full_piece(std::size_t i) const {
-    return i < parts_.size() && !parts_[i].whole_files && size_of(parts_[i]) == files::piece_bytes;
+  bool is_full_piece(const Part& part) const {
+    return !part.whole_files && size_of(part) == files::piece_bytes;
   }
   std::uint32_t size_of(const Part& part) const {
     return static_cast<std::uint32_t>(
@@ -199,34 +218,33 @@ class Bringer {
     return part.piece * std::uint64_t{files::piece_bytes};
   }
 
-  // Both are asked for before the first answer. What is not answered with a digest is brought again
+  // All are asked for before the first answer. What is not answered with a digest is brought again
   // by itself.
-  bool bring_two(const Part& first,
-                 const Part& second,
-                 std::optional<Connection>& head,
-                 std::string& pack,
-                 Trouble& why) {
-    const Part* const parts[] = {&first, &second};
-    Fd files[2];
-    for (std::size_t i = 0; i < 2; ++i)
-      files[i] =
-          Fd(::open(files_[parts[i]->first].path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-    if (!files[0] || !files[1])
+  bool bring_together(std::span<const Part> parts,
+                      std::optional<Connection>& head,
+                      std::string& pack,
+                      Trouble& why) {
+    if (!head->is_good_for(parts.size() * files::piece_bytes) && !(head = connect()))
       return false;
-    for (std::size_t i = 0; i < 2; ++i)
-      if (!head->send_request({DoorRequest::piece, size_of(*parts[i]), offset_of(*parts[i])}, {},
-                              files[i].get()))
+    std::vector<Fd> opened;
+    for (const Part& part : parts) {
+      opened.emplace_back(
+          ::open(files_[part.first].path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+      if (!opened.back() ||
+          !head->send_request({DoorRequest::piece, size_of(part), offset_of(part)}, {},
+                              opened.back().get()))
         return false;
-    bool done[2] = {};
-    for (std::size_t i = 0; i < 2; ++i) {
+    }
+    std::vector<const Part*> again;
+    for (std::size_t i = 0; i < parts.size(); ++i) {
       if (!head->receive_answer())
         return false;
-      done[i] = head->answer().status == DoorAnswer::digests &&
-                is_unchanged(files[i].get(), files_[parts[i]->first]) &&
-                note(*parts[i], head->text());
+      if (head->answer().status != DoorAnswer::digests ||
+          !is_unchanged(opened[i].get(), files_[parts[i].first]) || !note(parts[i], head->text()))
+        again.push_back(&parts[i]);
     }
-    return (done[0] || bring_piece(first, head, pack, why)) &&
-           (done[1] || bring_piece(second, head, pack, why));
+    return std::ranges::all_of(
+        again, [&](const Part* part) { return bring_piece(*part, head, pack, why); });
   }
 
   // Its pieces must be those of one state of the file.
@@ -333,6 +351,7 @@ class Bringer {
   const std::function<Result<files::DoorTicket>()>& ticket_;
   std::atomic<std::uint64_t>& sent_;
   const std::vector<Part> parts_;
+  const std::vector<std::span<const Part>> groups_;
   std::atomic<std::size_t> next_{0};
   std::mutex mutex_, ticket_mutex_;
   bool failed_ = false;

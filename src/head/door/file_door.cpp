@@ -12,11 +12,11 @@
 #include <cstddef>
 #include <cstring>
 #include <optional>
-#include <span>
 #include <utility>
 
 #include "base/crypto.h"
 #include "base/log.h"
+#include "files/lane_digest.h"
 #include "files/pack.h"
 #include "net/blocking_io.h"
 #include "process/passed_descriptors.h"
@@ -32,9 +32,8 @@ constexpr std::size_t grants_max = 1024;
 constexpr Duration grant_age_max = seconds(60);
 constexpr Duration ticket_patience = seconds(5);
 constexpr int peer_patience_s = 60;
-// Of two large pieces, each behind its own page of headers.
-constexpr std::size_t buffer_bytes = 2 * (files::large_pack_begin + files::piece_bytes);
-static_assert(buffer_bytes >= files::pack_bytes_max);
+constexpr std::size_t buffer_bytes = files::pack_bytes_max;
+static_assert(buffer_bytes >= files::large_pack_begin + files::piece_bytes);
 
 // With a deadline for all of it: a client that sends an octet now and then must not hold a thread.
 bool receive_until(int fd, void* into, std::size_t size, SteadyTime deadline) {
@@ -92,39 +91,21 @@ bool is_valid(const DoorRequest& request) {
          request.size > 0 && request.size <= size_max;
 }
 
-// Whether the pieces can be hashed together and stored in one pack, in which both begin at a page.
-// The store tells such a pack from others by its size.
-bool fit_together(const DoorRequest& first, const DoorRequest& second) {
-  return first.kind == DoorRequest::piece && second.kind == DoorRequest::piece &&
-         is_valid(second) && first.size % files::large_pack_begin == 0 &&
-         2 * files::large_pack_begin + first.size + second.size > files::pack_bytes_max;
+// Such pieces are read and hashed together.
+bool is_full_piece(const DoorRequest& request) {
+  return request.kind == DoorRequest::piece && request.size == files::piece_bytes &&
+         files::LaneDigest::available();
 }
 
-// Whether the next request is on its way: a client asks for full pieces in twos.
-bool expects_another(int peer, const DoorRequest& request) {
+// Whether the next request is on its way: a client asks for several full pieces at once.
+bool expects_another(int peer) {
   constexpr int patience_ms = 1;  // much less than a piece takes
   pollfd waits{peer, POLLIN, 0};
-  return request.kind == DoorRequest::piece && request.size == files::piece_bytes &&
-         ::poll(&waits, 1, patience_ms) > 0;
+  return ::poll(&waits, 1, patience_ms) > 0;
 }
 
 std::string error_text(const Error& error) {
   return fmt::format("{}\n{}\n{}", static_cast<int>(error.code), error.message, error.hint);
-}
-
-// A file that became shorter is an error.
-Status read_piece(int fd, const DoorRequest& request, char* into) {
-  for (std::uint64_t done = 0; done < request.size;) {
-    const ssize_t got =
-        ::pread(fd, into + done, request.size - done, static_cast<off_t>(request.offset + done));
-    if (got < 0 && errno == EINTR)
-      continue;
-    if (got <= 0)
-      return fail(Code::conflict, "a file changed while it was read",
-                  "try again when no program writes to it");
-    done += static_cast<std::uint64_t>(got);
-  }
-  return {};
 }
 
 }  // namespace
@@ -235,7 +216,8 @@ Result<std::vector<Sha256>> FileDoor::take_piece(const Asked& asked,
                                                  char* buffer,
                                                  const Grant& grant) {
   const DoorRequest& request = asked.request;
-  BILLOW_TRY_VOID(read_piece(asked.attached.get(), request, buffer + files::large_pack_begin));
+  BILLOW_TRY_VOID(files::read_part(asked.attached.get(), buffer + files::large_pack_begin,
+                                   request.size, request.offset));
   return std::vector<Sha256>{BILLOW_TRY(store_.add_large(
       grant.owner, {buffer, files::large_pack_begin + request.size}, grant.limit))};
 }
@@ -252,61 +234,71 @@ bool FileDoor::answer(int peer, const Asked& asked, char* buffer, const Grant& g
                  : send_answer(peer, DoorAnswer::error, error_text(digests.error()));
 }
 
-// Two pieces are hashed faster together. If anything is wrong with one, each gets its own answer.
-bool FileDoor::answer_both(
-    int peer, const Asked& first, const Asked& second, char* buffer, const Grant& grant) {
-  const std::uint32_t sizes[] = {first.request.size, second.request.size};
-  char* const behind = buffer + files::large_pack_begin + sizes[0];
-  Result<std::vector<Sha256>> digests = fail(Code::invalid, "not read from here");
-  if (is_read_here(first.attached.get()) && is_read_here(second.attached.get()) &&
-      read_piece(first.attached.get(), first.request, buffer + files::large_pack_begin) &&
-      read_piece(second.attached.get(), second.request, behind + files::large_pack_begin)) {
-    files::begin_large_pack(buffer, {}, sizes[0]);
-    files::begin_large_pack(behind, {}, sizes[1]);
-    digests = store_.add_unnamed(
-        grant.owner, {buffer, 2 * files::large_pack_begin + sizes[0] + sizes[1]}, grant.limit);
+// If anything is wrong with one piece, each gets its own answer.
+bool FileDoor::answer_together(int peer,
+                               const std::vector<Asked>& group,
+                               char* buffer,
+                               Session& session) {
+  std::vector<files::Store::PieceToRead> pieces;
+  for (const Asked& asked : group)
+    if (is_read_here(asked.attached.get()))
+      pieces.push_back({asked.attached.get(), asked.request.offset});
+  const auto digests =
+      pieces.size() == group.size()
+          ? store_.add_read(session.grant.owner, pieces, session.known, session.grant.limit)
+          : Result<std::vector<Sha256>>(fail(Code::invalid, "read by the client"));
+  for (std::size_t i = 0; i < group.size(); ++i)
+    if (digests ? !send_answer(peer, DoorAnswer::digests, files::encode_digests({(*digests)[i]}))
+                : !answer(peer, group[i], buffer, session.grant))
+      return false;
+  return true;
+}
+
+// The requests that are answered next: full pieces together, as far as they are on their way, and
+// others by themselves. What was received beyond them waits in the session.
+bool FileDoor::receive_group(int peer, Session& session, std::vector<Asked>& group) {
+  group.clear();
+  while (group.size() < files::LaneDigest::lanes_max) {
+    if (!session.waiting) {
+      if (!group.empty() && !expects_another(peer))
+        return true;
+      session.waiting.emplace();
+      if (!receive_request(peer, *session.waiting))
+        return false;
+    }
+    const bool together = is_full_piece(session.waiting->request) &&
+                          (group.size() + 1) * files::piece_bytes <= session.bytes_left;
+    if (!together && !group.empty())
+      return true;
+    group.push_back(std::move(*std::exchange(session.waiting, std::nullopt)));
+    if (!together)
+      return true;
   }
-  if (!digests || digests->size() != 2)
-    return answer(peer, first, buffer, grant) && answer(peer, second, buffer, grant);
-  return send_answer(peer, DoorAnswer::digests, files::encode_digests({(*digests)[0]})) &&
-         send_answer(peer, DoorAnswer::digests, files::encode_digests({(*digests)[1]}));
+  return true;
 }
 
 void FileDoor::serve(int peer) {
-  const auto grant = redeem(peer);
+  auto grant = redeem(peer);
   if (!grant)
     return;
+  Session session{.grant = std::move(*grant)};
   const files::AlignedMemory buffer = files::aligned_memory(buffer_bytes);
-  std::uint64_t left = files::door_bytes_per_ticket;
-  std::optional<Asked> waiting;  // received before it was its turn
-  while (true) {
-    Asked asked;
-    if (waiting)
-      asked = std::move(*std::exchange(waiting, std::nullopt));
-    else if (!receive_request(peer, asked))
+  std::vector<Asked> group;
+  while (receive_group(peer, session, group)) {
+    const DoorRequest& request = group[0].request;
+    if (!is_valid(request) ||
+        (request.kind == DoorRequest::pack && !net::receive_all(peer, buffer.get(), request.size)))
       return;
-    const DoorRequest& request = asked.request;
-    if (!is_valid(request))
-      return;
-    if (request.kind == DoorRequest::pack && !net::receive_all(peer, buffer.get(), request.size))
-      return;
-    if (request.size > left) {
+    const std::uint64_t bytes = group.size() * std::uint64_t{request.size};
+    if (bytes > session.bytes_left) {
       if (!send_answer(peer, DoorAnswer::exhausted, {}))
         return;
       continue;
     }
-    left -= request.size;
-    if (Asked next; expects_another(peer, request) && receive_request(peer, next))
-      waiting = std::move(next);
-    if (!waiting || waiting->request.size > left || !fit_together(request, waiting->request)) {
-      if (!answer(peer, asked, buffer.get(), *grant))
-        return;
-      continue;
-    }
-    left -= waiting->request.size;
-    if (!answer_both(peer, asked, *waiting, buffer.get(), *grant))
+    session.bytes_left -= bytes;
+    if (is_full_piece(request) ? !answer_together(peer, group, buffer.get(), session)
+                               : !answer(peer, group[0], buffer.get(), session.grant))
       return;
-    waiting.reset();
   }
 }
 

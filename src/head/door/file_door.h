@@ -5,9 +5,11 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/file.h"
@@ -40,10 +42,17 @@ class FileDoor {
     files::DoorRequest request;
     Fd attached;
   };
+  // Of one connection.
+  struct Session {
+    Grant grant;
+    std::uint64_t bytes_left = files::door_bytes_per_ticket;
+    std::optional<Asked> waiting = {};  // received before it was its turn
+    bool known = true;                  // whether the store had the last large pieces
+  };
   static bool receive_request(int peer, Asked& asked);
+  static bool receive_group(int peer, Session& session, std::vector<Asked>& group);
   bool answer(int peer, const Asked& asked, char* buffer, const Grant& grant);
-  bool answer_both(
-      int peer, const Asked& first, const Asked& second, char* buffer, const Grant& grant);
+  bool answer_together(int peer, const std::vector<Asked>& group, char* buffer, Session& session);
   Result<std::vector<Sha256>> take_piece(const Asked& asked, char* buffer, const Grant& grant);
 
   files::Store& store_;

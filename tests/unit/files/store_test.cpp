@@ -2,16 +2,18 @@
 // failure.
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstring>
 #include <filesystem>
 
 #include "base/file.h"
+#include "files/lane_digest.h"
 #include "files/large_pack.h"
 #include "files/pack.h"
-#include "files/pair_digest.h"
 #include "files/store.h"
 #include "files/tree.h"
 
@@ -71,7 +73,6 @@ TEST_F(StoredFiles, AStoreNamesContentThatComesWithoutDigests) {
 // As long as what stands before a large piece, and as empty.
 TEST_F(StoredFiles, AFileThatLooksLikeFillerIsStillThereAfterARestart) {
   const std::string zeros(large_pack_begin - 2 * pack_header_bytes, '\0');
-  ASSERT_TRUE(is_filler(sha256(zeros), zeros.size()));
   const auto open = [&] {
     return std::move(*Store::open({.directory = at("store"), .bytes_max = 1 << 30}));
   };
@@ -117,6 +118,170 @@ TEST(PairDigest, IsThatOfEachPieceByItself) {
       ASSERT_EQ(first, sha256(all.substr(0, a))) << a << " and " << b;
       ASSERT_EQ(second, sha256(all.substr(1, b))) << a << " and " << b;
     }
+}
+
+// As many pieces as there are lanes, and fewer: in pairs, alone, and in vectors.
+TEST(LaneDigest, IsThatOfEachPieceByItself) {
+  if (!LaneDigest::available())
+    GTEST_SKIP() << "no instructions for SHA-256";
+  constexpr std::size_t first = 3 * sha256_block_bytes, size = 4 * sha256_block_bytes;
+  std::string data(5000, '\0');
+  for (std::size_t i = 0; i < data.size(); ++i)
+    data[i] = static_cast<char>(i * i >> 3);
+  for (std::size_t lanes = 1; lanes <= LaneDigest::lanes_max; ++lanes) {
+    LaneDigest digest(lanes);
+    std::vector<const char*> at;
+    for (std::size_t i = 0; i < lanes; ++i)
+      at.push_back(data.data() + 251 * i);
+    digest.add(at, first);
+    for (const char*& one : at)
+      one += first;
+    digest.add(at, size - first);
+    const std::vector<Sha256> all = digest.finish();
+    ASSERT_EQ(all.size(), lanes);
+    for (std::size_t i = 0; i < lanes; ++i)
+      EXPECT_EQ(all[i], sha256(std::string_view(data).substr(251 * i, size))) << i << lanes;
+  }
+}
+
+// Full pieces that the store reads from files.
+class ReadPieces : public StoredFiles {
+ protected:
+  ReadPieces() {
+    if (!LaneDigest::available())
+      return;
+    content_.resize(count * piece_bytes);
+    unsigned seed = 1;
+    for (char& c : content_)
+      c = static_cast<char>((seed = seed * 1664525 + 1013904223) >> 24);
+    EXPECT_TRUE(write_file_atomic(at("source"), content_));
+    source_ = Fd(::open(at("source").c_str(), O_RDONLY | O_CLOEXEC));
+    for (std::size_t i = 0; i < count; ++i)
+      pieces_.push_back({source_.get(), i * std::uint64_t{piece_bytes}});
+  }
+  void SetUp() override {
+    if (!LaneDigest::available())
+      GTEST_SKIP() << "no instructions for SHA-256";
+  }
+  std::unique_ptr<Store> open() const {
+    return std::move(*Store::open({.directory = at("store"), .bytes_max = 1 << 30}));
+  }
+  std::string_view piece(std::size_t i) const {
+    return std::string_view(content_).substr(i * piece_bytes, piece_bytes);
+  }
+  std::size_t files_in_store() const {
+    std::size_t out = 0;
+    for ([[maybe_unused]] const auto& one : std::filesystem::directory_iterator(at("store/packs")))
+      ++out;
+    return out;
+  }
+
+  static constexpr std::size_t count = LaneDigest::lanes_max;
+  static constexpr std::uint64_t pack_bytes = large_pack_begin + piece_bytes;
+  std::string content_;
+  Fd source_;
+  std::vector<Store::PieceToRead> pieces_;
+};
+
+TEST_F(ReadPieces, AreStoredOnceAndFoundAfterARestart) {
+  auto store = open();
+  for (const bool expected : {false, true, false}) {
+    bool known = expected;
+    const auto digests = store->add_read("user:1", pieces_, known);
+    ASSERT_TRUE(digests) << digests.error().message;
+    ASSERT_EQ(digests->size(), count);
+    for (std::size_t i = 0; i < count; ++i)
+      EXPECT_EQ((*digests)[i], sha256(piece(i)));
+    EXPECT_EQ(store->bytes(), count * pack_bytes);
+    EXPECT_EQ(files_in_store(), count) << "what was written in vain is removed";
+  }
+  store = open();
+  EXPECT_EQ(store->bytes(), count * pack_bytes);
+  EXPECT_EQ(store->bytes_of("user:1"), content_.size());
+  EXPECT_TRUE(*store->read(sha256(piece(count - 1))) == piece(count - 1));
+  EXPECT_EQ(store->locate(sha256(piece(0)))->offset, large_pack_begin);
+}
+
+// Expected to be known, but only some are; and one comes twice.
+TEST_F(ReadPieces, OnlyNewOnesAreKept) {
+  const auto store = open();
+  bool known = true;
+  ASSERT_TRUE(store->add_read("user:1", std::span(pieces_).first(1), known));
+  EXPECT_FALSE(known);
+  pieces_[2] = pieces_[1];
+  known = true;
+  const auto digests = store->add_read("user:2", std::span(pieces_).first(4), known);
+  ASSERT_TRUE(digests);
+  EXPECT_FALSE(known);
+  EXPECT_EQ((*digests)[2], sha256(piece(1)));
+  EXPECT_EQ(store->bytes(), 3 * pack_bytes);
+  EXPECT_EQ(files_in_store(), 3u);
+  EXPECT_EQ(store->bytes_of("user:2"), 3 * piece_bytes);
+  known = true;
+  ASSERT_TRUE(store->add_read("user:2", std::span(pieces_).first(4), known));
+  EXPECT_TRUE(known);
+  EXPECT_EQ(files_in_store(), 3u);
+}
+
+TEST_F(ReadPieces, OfAFileThatIsTooShortNothingStays) {
+  const auto store = open();
+  pieces_[1].offset += 1;
+  pieces_[count - 1].offset += 1;
+  for (const bool expected : {false, true}) {
+    bool known = expected;
+    const auto read = store->add_read("user:1", pieces_, known);
+    ASSERT_FALSE(read);
+    EXPECT_EQ(read.error().code, Code::conflict);
+    EXPECT_EQ(store->bytes(), 0u);
+    EXPECT_EQ(files_in_store(), 0u);
+  }
+}
+
+TEST_F(ReadPieces, ALimitHoldsAndNothingStays) {
+  const auto store = open();
+  bool known = false;
+  const OwnerLimit limit{count * piece_bytes - 1, [](std::uint64_t) {
+                           return Error{Code::exhausted, "enough"};
+                         }};
+  const auto refused = store->add_read("user:1", pieces_, known, limit);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().message, "enough");
+  EXPECT_EQ(files_in_store(), 0u);
+}
+
+// A head that was killed while it wrote has not stored anything; the next one removes the rest.
+TEST_F(ReadPieces, AKilledProcessLeavesNothing) {
+  (void)open();
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const auto store = open();
+    bool known = false;
+    while (true)
+      (void)store->add_read("user:1", pieces_, known);
+  }
+  // In the middle of it: some files have their temporary names.
+  const auto unfinished = [&] {
+    std::size_t out = 0;
+    for (const auto& one : std::filesystem::directory_iterator(at("store/packs")))
+      out += one.path().extension() == ".tmp" ? 1 : 0;
+    return out;
+  };
+  const SteadyTime deadline = system_clock().steady() + seconds(60);
+  while (unfinished() < count)
+    ASSERT_LT(system_clock().steady().ns, deadline.ns);
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  const auto store = open();
+  EXPECT_EQ(unfinished(), 0u);
+  for (std::size_t i = 0; i < count; ++i)
+    if (store->has(sha256(piece(i)))) {
+      EXPECT_TRUE(*store->read(sha256(piece(i))) == piece(i));
+    }
+  bool known = false;
+  ASSERT_TRUE(store->add_read("user:1", pieces_, known));
+  EXPECT_EQ(store->bytes(), count * pack_bytes);
+  EXPECT_EQ(files_in_store(), count);
 }
 
 TEST_F(StoredFiles, APackWithoutDigestsGetsThoseOfItsPiecesInTheirOrder) {
