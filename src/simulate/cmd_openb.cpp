@@ -25,11 +25,10 @@ constexpr OptionSpec openb_options[] = {
     {"stream", 0, "FILE", "file with one arrival order per line", false, Completes::file},
     {"policy", 0, "NAME", "best (default), bestfit, fgd or random", false, Completes::choice,
      openb_policies},
-    {"workload", 0, "NAME",
-     "known (default) or learned: the scheduler learns it from the tasks that arrive", false,
+    {"workload", 0, "HOW", "known (default), or learned from the tasks that arrive", false,
      Completes::choice, openb_workloads},
-    {"before", 0, "FILE", "CSV of tasks that came and left before; use with --workload learned",
-     false, Completes::file},
+    {"before", 0, "FILE", "CSV of tasks that came and left before (with --workload learned)", false,
+     Completes::file},
     {"shuffle-nodes", 0, "SEED", "shuffle the nodes with this seed"},
     {"svg", 0, "FILE", "write a plot of the allocation", false, Completes::file},
     {"limit", 0, "N", "run only the first N streams"},
@@ -98,6 +97,8 @@ Status simulate_openb(const Parsed& parsed) {
   sched::OpenbOptions options{.policy = openb_policy(policy)};
   options.workload_known =
       BILLOW_TRY(choice_option(parsed, "workload", "known", openb_workloads)) == "known";
+  if (parsed.has("before") && options.workload_known)
+    return fail(Code::invalid, "use --before with --workload learned");
   if (parsed.has("before"))
     options.before = BILLOW_TRY(sched::read_openb_tasks(parsed.get("before")));
   BILLOW_TRY_VOID(shuffle(parsed, nodes));

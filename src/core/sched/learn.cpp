@@ -11,11 +11,13 @@ namespace {
 
 using Kinds = std::vector<Learned::Kind>;
 
-constexpr double prior_tasks = 16;        // the assumed workload counts as this many
-constexpr std::int64_t window_min = 16;   // tasks before the first look at a window…
+constexpr double prior_tasks = 16;         // the assumed workload counts as this many
+constexpr std::int64_t window_min = 16;    // tasks before the first look at a window…
 constexpr std::int64_t window_later = 64;  // …once more than twice as many are known
-constexpr double window_max = 512;        // a window of so many always joins the past
-constexpr double news_min = 0.1;          // a model that is less wrong than this is kept
+constexpr double window_max = 512;         // a window of so many always joins the past
+constexpr double news_learning = 0.02;     // a model that is less wrong than this is kept…
+constexpr double news_settled = 0.1;       // …or than this, once `settled` tasks are known
+constexpr double settled = 4096;
 constexpr double memory_max = 8192;  // tasks remembered; beyond, all counts are halved
 constexpr std::size_t kinds_max = 512;
 
@@ -117,7 +119,7 @@ bool look(Learned& l) {
     std::erase_if(l.recent, [](const Learned::Kind& k) { return k.past < 0.5; });
   }
   l.next_at = l.tasks + (known > 2 * window_later ? window_later : window_min);
-  if (!changed && news(l, known) <= news_min)
+  if (!changed && news(l, known) <= (known < settled ? news_learning : news_settled))
     return false;
   adopt(l);
   return true;
