@@ -8,7 +8,6 @@
 
 #include "base/check.h"
 #include "core/sched/key.h"
-#include "core/sched/learn.h"
 
 namespace billow::sched {
 

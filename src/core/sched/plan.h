@@ -157,7 +157,7 @@ struct Usage {
   }
 };
 
-// The recent workload, from which placement learns what to keep capacity free for (learn.h). It
+// The recent workload, from which placement learns what to keep capacity free for (learn.cpp). It
 // changes only with queued jobs, by a fixed rule, so an index restored from a snapshot plans like
 // the saved one.
 struct Learned {
