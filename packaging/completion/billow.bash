@@ -1919,11 +1919,13 @@ _billow() {
         --tasks) COMPREPLY=($(compgen -f -- "$cur")); return ;;
         --stream) COMPREPLY=($(compgen -f -- "$cur")); return ;;
         --policy) COMPREPLY=($(compgen -W "best bestfit fgd random" -- "$cur")); return ;;
+        --workload) COMPREPLY=($(compgen -W "known learned" -- "$cur")); return ;;
+        --before) COMPREPLY=($(compgen -f -- "$cur")); return ;;
         --shuffle-nodes) return ;;
         --svg) COMPREPLY=($(compgen -f -- "$cur")); return ;;
         --limit) return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--nodes --tasks --stream --policy --shuffle-nodes --svg --limit --json --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--nodes --tasks --stream --policy --workload --before --shuffle-nodes --svg --limit --json --help -h" -- "$cur")); return; fi
       return ;;
     "simulate jobs")
       case $prev in

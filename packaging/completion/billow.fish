@@ -1769,6 +1769,8 @@ complete -c billow -n '__fish_seen_subcommand_from simulate; and __fish_seen_sub
 complete -c billow -n '__fish_seen_subcommand_from simulate; and __fish_seen_subcommand_from openb' -l tasks -r -F -d 'CSV of the tasks'
 complete -c billow -n '__fish_seen_subcommand_from simulate; and __fish_seen_subcommand_from openb' -l stream -r -F -d 'file with one arrival order per line'
 complete -c billow -n '__fish_seen_subcommand_from simulate; and __fish_seen_subcommand_from openb' -l policy -r -f -a 'best bestfit fgd random' -d 'best (default), bestfit, fgd or random'
+complete -c billow -n '__fish_seen_subcommand_from simulate; and __fish_seen_subcommand_from openb' -l workload -r -f -a 'known learned' -d 'known (default), or learned from the tasks that arrive'
+complete -c billow -n '__fish_seen_subcommand_from simulate; and __fish_seen_subcommand_from openb' -l before -r -F -d 'CSV of tasks that came and left before (with --workload learned)'
 complete -c billow -n '__fish_seen_subcommand_from simulate; and __fish_seen_subcommand_from openb' -l shuffle-nodes -r -f -d 'shuffle the nodes with this seed'
 complete -c billow -n '__fish_seen_subcommand_from simulate; and __fish_seen_subcommand_from openb' -l svg -r -F -d 'write a plot of the allocation'
 complete -c billow -n '__fish_seen_subcommand_from simulate; and __fish_seen_subcommand_from openb' -l limit -r -f -d 'run only the first N streams'

@@ -17,6 +17,7 @@ namespace {
 
 constexpr std::int64_t streams_max = 1'000'000'000;
 constexpr const char* openb_policies = "best,bestfit,fgd,random";
+constexpr const char* openb_workloads = "known,learned";
 
 constexpr OptionSpec openb_options[] = {
     {"nodes", 0, "FILE", "CSV of the nodes", false, Completes::file},
@@ -24,6 +25,10 @@ constexpr OptionSpec openb_options[] = {
     {"stream", 0, "FILE", "file with one arrival order per line", false, Completes::file},
     {"policy", 0, "NAME", "best (default), bestfit, fgd or random", false, Completes::choice,
      openb_policies},
+    {"workload", 0, "HOW", "known (default), or learned from the tasks that arrive", false,
+     Completes::choice, openb_workloads},
+    {"before", 0, "FILE", "CSV of tasks that came and left before (with --workload learned)", false,
+     Completes::file},
     {"shuffle-nodes", 0, "SEED", "shuffle the nodes with this seed"},
     {"svg", 0, "FILE", "write a plot of the allocation", false, Completes::file},
     {"limit", 0, "N", "run only the first N streams"},
@@ -89,6 +94,13 @@ Status simulate_openb(const Parsed& parsed) {
   const auto streams = BILLOW_TRY(
       sched::read_openb_streams(BILLOW_TRY(required_option(parsed, "stream")), tasks.size()));
   const std::string policy = BILLOW_TRY(choice_option(parsed, "policy", "best", openb_policies));
+  sched::OpenbOptions options{.policy = openb_policy(policy)};
+  options.workload_known =
+      BILLOW_TRY(choice_option(parsed, "workload", "known", openb_workloads)) == "known";
+  if (parsed.has("before") && options.workload_known)
+    return fail(Code::invalid, "use --before with --workload learned");
+  if (parsed.has("before"))
+    options.before = BILLOW_TRY(sched::read_openb_tasks(parsed.get("before")));
   BILLOW_TRY_VOID(shuffle(parsed, nodes));
   const auto limit = static_cast<std::size_t>(
       BILLOW_TRY(int_option(parsed, "limit", streams_max, 1, streams_max)));
@@ -101,7 +113,7 @@ Status simulate_openb(const Parsed& parsed) {
   for (const sched::OpenbStream& stream : streams) {
     if (n == limit)
       break;
-    const sched::OpenbResult r = sched::run_openb(nodes, tasks, stream, openb_policy(policy));
+    const sched::OpenbResult r = sched::run_openb(nodes, tasks, stream, options);
     ++n;
     sum_100 += r.unallocated_pct(100);
     sum_130 += r.unallocated_pct(130);

@@ -45,10 +45,17 @@ struct OpenbResult {
                : -1.0;
   }
 };
+struct OpenbOptions {
+  OpenbPolicy policy = OpenbPolicy::best;
+  // `best` knows the task list as the typical workload, like the published policies. If not, it
+  // learns the workload from the tasks that arrive, as a head does…
+  bool workload_known = true;
+  std::vector<OpenbTask> before;  // …and from these, which have come and gone
+};
 OpenbResult run_openb(const std::vector<OpenbNode>& nodes,
                       const std::vector<OpenbTask>& tasks,
                       const OpenbStream& stream,
-                      OpenbPolicy policy);
+                      const OpenbOptions& options);
 
 // ---- Queueing (Muri, Philly)
 

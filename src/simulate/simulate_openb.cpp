@@ -144,7 +144,9 @@ class Placer {
 // removed again.
 class BillowPlacer : public Placer {
  public:
-  BillowPlacer(const std::vector<OpenbNode>& nodes, const std::vector<OpenbTask>& tasks) {
+  BillowPlacer(const std::vector<OpenbNode>& nodes,
+               const std::vector<OpenbTask>& tasks,
+               const OpenbOptions& options) {
     std::uint64_t id = 0;
     for (const OpenbNode& n : nodes) {
       NodeShape shape{
@@ -152,15 +154,13 @@ class BillowPlacer : public Placer {
       shape.gpus.assign(static_cast<std::size_t>(n.gpus), GpuShape{.type = n.type});
       index_.upsert_node(shape);
     }
-    index_.set_typical(workload_of(tasks));
+    if (options.workload_known)
+      index_.set_typical(workload_of(tasks));
+    for (const OpenbTask& task : options.before)
+      index_.dequeue(queue(task).id);
   }
   bool place(const OpenbTask& task, std::uint32_t) override {
-    JobRequest job{.id = JobId{++next_},
-                   .project = ProjectId{1},
-                   .user = UserId{1},
-                   .order = next_,
-                   .resources = resources_of(task)};
-    index_.enqueue(job);
+    const JobRequest job = queue(task);
     const Plan p = plan(index_, WallTime{1});
     if (p.starts.empty()) {
       index_.dequeue(job.id);
@@ -171,6 +171,16 @@ class BillowPlacer : public Placer {
   }
 
  private:
+  JobRequest queue(const OpenbTask& task) {
+    JobRequest job{.id = JobId{++next_},
+                   .project = ProjectId{1},
+                   .user = UserId{1},
+                   .order = next_,
+                   .resources = resources_of(task)};
+    index_.enqueue(job);
+    return job;
+  }
+
   SchedIndex index_;
   std::uint64_t next_ = 0;
 };
@@ -370,12 +380,12 @@ class BaselinePlacer : public Placer {
 OpenbResult run_openb(const std::vector<OpenbNode>& nodes,
                       const std::vector<OpenbTask>& tasks,
                       const OpenbStream& stream,
-                      OpenbPolicy policy) {
+                      const OpenbOptions& options) {
   std::unique_ptr<Placer> placer;
-  if (policy == OpenbPolicy::best)
-    placer = std::make_unique<BillowPlacer>(nodes, tasks);
+  if (options.policy == OpenbPolicy::best)
+    placer = std::make_unique<BillowPlacer>(nodes, tasks, options);
   else
-    placer = std::make_unique<BaselinePlacer>(nodes, tasks, policy,
+    placer = std::make_unique<BaselinePlacer>(nodes, tasks, options.policy,
                                               std::hash<std::string>{}(stream.seed));
   double total = 0, arrived = 0, used = 0;
   for (const OpenbNode& n : nodes)

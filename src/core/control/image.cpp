@@ -62,11 +62,12 @@ struct PoolImage {
 };
 struct LearnedKind {
   Resources resources;
-  double weight = 0;
+  double weight = 0, window = 0;
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("resources", s.resources);
     v("weight", s.weight);
+    v("window", s.window);
   }
 };
 struct StateImage {
@@ -105,7 +106,7 @@ struct StateImage {
   std::uint64_t durations_learned = 0;
   std::vector<LearnedKind> recent,
       typical;  // the typical workload, as learned by the scheduler's placement
-  std::int64_t learned_starts = 0, learned_next_at = 0;
+  std::int64_t learned_tasks = 0, learned_next_at = 0;
   NoticeImage notices;
   FrontDoorImage front_door;
   template <class S, class V>
@@ -135,7 +136,7 @@ struct StateImage {
     v("durations_learned", s.durations_learned);
     v("recent", s.recent);
     v("typical", s.typical);
-    v("learned_starts", s.learned_starts);
+    v("learned_starts", s.learned_tasks);
     v("learned_next_at", s.learned_next_at);
     v("endpoints", s.endpoints);
     v("calls", s.calls);
@@ -349,10 +350,10 @@ void restore_tables(StateImage& in, State& state) {
 sched::Learned learned_of(const StateImage& in) {
   sched::Learned learned;
   for (const LearnedKind& x : in.recent)
-    learned.recent.emplace_back(x.resources, x.weight);
+    learned.recent.push_back({x.resources, x.weight, x.window});
   for (const LearnedKind& x : in.typical)
     learned.typical.emplace_back(x.resources, x.weight);
-  learned.starts = in.learned_starts;
+  learned.tasks = in.learned_tasks;
   if (in.learned_next_at > 0)
     learned.next_at = in.learned_next_at;
   return learned;
@@ -403,11 +404,11 @@ std::string image(const State& state) {
   out.durations = state.durations.contents();
   out.durations_learned = state.durations.learned();
   const sched::Learned& learned = state.index.learned();
-  for (const auto& [resources, weight] : learned.recent)
-    out.recent.push_back({resources, weight});
+  for (const auto& [resources, past, window] : learned.recent)
+    out.recent.push_back({resources, past, window});
   for (const auto& [resources, weight] : learned.typical)
-    out.typical.push_back({resources, weight});
-  out.learned_starts = learned.starts;
+    out.typical.push_back({.resources = resources, .weight = weight});
+  out.learned_tasks = learned.tasks;
   out.learned_next_at = learned.next_at;
   out.notices = image_of(state.notices);
   out.front_door = image_of(state.front_door);

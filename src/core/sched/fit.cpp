@@ -11,20 +11,61 @@ bool any_or_empty(const std::vector<T>& wanted, const T& have) {
   return wanted.empty() || std::ranges::find(wanted, have) != wanted.end();
 }
 
-using Cards = std::array<CardChoice, limits::gpus_per_node_max>;
+// The cards of a node that could hold a share, in the order of `ranked`, and what would be left of
+// each. Arrays without initial values: a decision looks at many nodes.
+struct Cards {
+  std::size_t count = 0;
+  std::array<std::uint8_t, limits::gpus_per_node_max> gpu;
+  std::array<std::int32_t, limits::gpus_per_node_max> left;  // by position in `gpu`
+};
 
-std::size_t cards_on(const PlacementClass& c,
-                     const NodeState& node,
-                     const std::vector<GpuState>& gpus,
-                     Cards& out) {
-  std::size_t n = 0;
+void cards_on(const PlacementClass& c,
+              const NodeState& node,
+              const std::vector<GpuState>& gpus,
+              Cards& out) {
   for (std::uint8_t i : node.ranked) {
-    if (n == out.size())
+    if (out.count == out.gpu.size())
       break;
-    if (auto choice = card_fits(c, node.shape.gpus[i], gpus[i], i))
-      out[n++] = *choice;
+    if (const auto choice = card_fits(c, node.shape.gpus[i], gpus[i], i)) {
+      out.gpu[out.count] = i;
+      out.left[out.count++] = gpus[i].free_milli - choice->share.milli;
+    }
   }
-  return n;
+}
+
+using Positions = std::array<std::uint8_t, limits::gpus_per_node_max>;
+
+// The cards for a task of several, best first: those of the tightest NVLink domain that can hold
+// the whole task, if one can, then the fullest. False: it needs such a domain, and none can.
+bool by_domain(const PlacementClass& c,
+               const NodeState& node,
+               const Cards& cards,
+               std::size_t wanted,
+               Positions& order) {
+  const auto domain = [&](std::size_t at) {
+    return node.shape.gpus[cards.gpu[at]].nvlink_domain;
+  };
+  std::optional<std::pair<std::size_t, std::int32_t>> tightest;
+  for (std::size_t i = 0; i < cards.count; ++i) {
+    const std::int32_t d = domain(i);
+    if (tightest && d == tightest->second)
+      continue;
+    std::size_t members = 0;
+    for (std::size_t at = 0; at < cards.count; ++at)
+      members += domain(at) == d;
+    if (members >= wanted && (!tightest || members < tightest->first))
+      tightest = {members, d};
+  }
+  if (!tightest && c.constraints.nvlink_required)
+    return false;
+  for (std::size_t i = 0; i < cards.count; ++i)
+    order[i] = static_cast<std::uint8_t>(i);
+  const auto key = [&](std::uint8_t at) {
+    return std::tuple(tightest && domain(at) != tightest->second, cards.left[at], domain(at), at);
+  };
+  std::sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(cards.count),
+            [&](std::uint8_t a, std::uint8_t b) { return key(a) < key(b); });
+  return true;
 }
 
 std::optional<Placement> fit_whole(const PlacementClass& c, const NodeState& node, bool idle) {
@@ -66,50 +107,35 @@ std::optional<Placement> fit_on(const PlacementClass& c,
   if (r.gpus <= 0)
     return p;
   Cards cards;
-  std::size_t n = cards_on(c, node, gpus, cards);
+  cards_on(c, node, gpus, cards);
+  const std::size_t n = cards.count;
   const auto wanted = static_cast<std::size_t>(r.gpus);
   if (n < wanted)
     return std::nullopt;
-  const auto begin = cards.begin();
-  const auto domain = [&](const CardChoice& x) {
-    return node.shape.gpus[static_cast<std::size_t>(x.gpu)].nvlink_domain;
-  };
-  const auto left = [&](const CardChoice& x) {
-    return gpus[static_cast<std::size_t>(x.gpu)].free_milli - x.share.milli;
+  const auto add = [&](std::size_t at) {
+    const std::uint8_t i = cards.gpu[at];
+    const CardChoice choice = *card_fits(c, node.shape.gpus[i], gpus[i], i);
+    p.gpus.push_back({choice.gpu, choice.share, choice.mig_start});
   };
   if (wanted == 1) {
     // By default the fullest card, so that whole cards stay whole.
-    auto best = std::find_if(begin, begin + static_cast<std::ptrdiff_t>(n),
-                             [&](const CardChoice& x) { return x.gpu == gpu; });
-    if (gpu < 0 || best == begin + static_cast<std::ptrdiff_t>(n))
-      best = std::min_element(
-          begin, begin + static_cast<std::ptrdiff_t>(n),
-          [&](const CardChoice& a, const CardChoice& b) { return left(a) < left(b); });
-    p.gpus.push_back({best->gpu, best->share, best->mig_start});
+    std::size_t best = n;
+    for (std::size_t at = 0; at < n && best == n; ++at)
+      best = cards.gpu[at] == gpu ? at : n;
+    if (best == n)
+      best = static_cast<std::size_t>(
+          std::min_element(cards.left.begin(),
+                           cards.left.begin() + static_cast<std::ptrdiff_t>(n)) -
+          cards.left.begin());
+    add(best);
     return p;
   }
-  // The tightest NVLink domain that can hold the whole task, if one can.
-  std::optional<std::pair<std::size_t, std::int32_t>> tightest;
-  for (std::size_t i = 0; i < n; ++i) {
-    const std::int32_t d = domain(cards[i]);
-    const auto members = static_cast<std::size_t>(
-        std::count_if(begin, begin + static_cast<std::ptrdiff_t>(n),
-                      [&](const CardChoice& x) { return domain(x) == d; }));
-    if (members >= wanted && (!tightest || members < tightest->first))
-      tightest = {members, d};
-  }
-  if (!tightest && c.constraints.nvlink_required)
+  Positions order;
+  if (!by_domain(c, node, cards, wanted, order))
     return std::nullopt;
-  const auto outside = [&](const CardChoice& x) {
-    return tightest && domain(x) != tightest->second;
-  };
-  std::stable_sort(begin, begin + static_cast<std::ptrdiff_t>(n),
-                   [&](const CardChoice& a, const CardChoice& b) {
-                     return std::tuple(outside(a), left(a), domain(a)) <
-                            std::tuple(outside(b), left(b), domain(b));
-                   });
+  p.gpus.reserve(wanted);
   for (std::size_t i = 0; i < wanted; ++i)
-    p.gpus.push_back({cards[i].gpu, cards[i].share, cards[i].mig_start});
+    add(order[i]);
   std::ranges::sort(p.gpus, {}, &GpuShare::gpu);
   return p;
 }

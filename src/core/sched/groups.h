@@ -9,9 +9,11 @@
 // enters a log, and the position there tells the classes which of their scores are still valid.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <set>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -28,14 +30,18 @@ inline std::uint64_t mark_of(std::uint64_t type_hash) {
 inline constexpr std::uint64_t mark_of_any = std::uint64_t{1} << 63;  // every node has it
 
 // What most tasks that do not fit need more of: read before anything else of a group, because most
-// groups have no capacity for most classes.
+// groups have no capacity for most classes. Small, because many are read in a row; values beyond
+// 32 bits are cut off.
 struct FreeBrief {
-  std::int64_t cpu_milli = 0;  // -1: its nodes accept no jobs
-  std::int64_t mem_mib = 0;
   std::uint64_t type_marks = 0;  // mark_of() the types of its cards, and mark_of_any
-  std::int32_t most_milli = 0;   // on one card
-  std::int32_t idle_cards = 0;   // all their compute is free
+  std::int32_t cpu_milli = 0;    // -1: its nodes accept no jobs
+  std::int32_t mem_mib = 0;
+  std::int32_t most_milli = 0;  // on one card
+  std::int32_t idle_cards = 0;  // all their compute is free
 };
+inline std::int32_t brief_of(std::int64_t value) {
+  return static_cast<std::int32_t>(std::min<std::int64_t>(value, INT32_MAX));
+}
 
 // Cards of a node that are alike in every respect, as far as a share of one of them is concerned.
 struct AlikeCards {
@@ -102,7 +108,10 @@ class NodeGroups {
     FreeBrief brief;
     GroupSlot group = no_slot;
   };
-  const Logged& logged(std::uint64_t position) const { return log_[position - log_base_]; }
+  // …from a position on.
+  std::span<const Logged> logged_since(std::uint64_t position) const {
+    return std::span(log_).subspan(position - log_base_);
+  }
 
  private:
   GroupSlot slot_for(std::uint64_t key, std::uint64_t tie, const FreeBrief& brief);

@@ -296,7 +296,19 @@ JobRequest SchedIndex::Impl::request_of(JobId id, const QueuedJob& job) const {
 }
 
 void SchedIndex::enqueue(const JobRequest& job) {
-  impl_->enqueue(job);
+  Impl& x = *impl_;
+  const bool known = x.queued.contains(job.id);
+  x.enqueue(job);
+  if (known)
+    return;
+  bool changed = false;
+  std::size_t seldom = 0;
+  each_part(job, [&](const Resources& resources, std::int32_t tasks) {
+    changed |= learn(x.learned, resources, tasks,
+                     job.parts.empty() ? x.queued.at(job.id).kind->placement->learned_at : seldom);
+  });
+  if (changed && x.typical.empty())
+    x.model.reset();
 }
 void SchedIndex::dequeue(JobId id) {
   impl_->dequeue(id);
@@ -351,34 +363,6 @@ void count_replica(SchedIndex::Impl& x, const JobRequest& request, NodeId node, 
     x.spread_groups.erase(key);
 }
 
-// The model is rebuilt at doubling intervals, then every 4096 starts, when the weight of older
-// starts is also halved: often enough to follow a changing workload, and seldom enough to keep node
-// orders.
-void learn(SchedIndex::Impl& x, const Resources& resources, std::size_t& hint) {
-  constexpr std::int64_t period = 4096;
-  constexpr std::size_t kinds_max = 512;
-  Learned& l = x.learned;
-  if (hint >= l.recent.size() || l.recent[hint].first != resources)
-    hint = static_cast<std::size_t>(
-        std::ranges::find(l.recent, resources, &std::pair<Resources, double>::first) -
-        l.recent.begin());
-  if (hint < l.recent.size())
-    l.recent[hint].second += 1;
-  else if (l.recent.size() < kinds_max)
-    l.recent.emplace_back(resources, 1.0);
-  if (++l.starts < l.next_at)
-    return;
-  l.typical = l.recent;
-  l.next_at = l.starts < period ? l.starts * 2 : l.starts + period;
-  if (l.starts >= period) {
-    for (auto& [r, w] : l.recent)
-      w /= 2;
-    std::erase_if(l.recent, [](const auto& entry) { return entry.second < 0.5; });
-  }
-  if (x.typical.empty())
-    x.model.reset();
-}
-
 }  // namespace
 
 void SchedIndex::started(JobId id, std::vector<Placement> placements, WallTime when) {
@@ -391,11 +375,6 @@ void SchedIndex::started(JobId id, std::vector<Placement> placements, WallTime w
                  .started = when};
   job.request.moves = false;  // it has arrived
   job.dominant_milli = x.dominant_milli(job.request);
-  std::size_t seldom = 0;
-  each_part(job.request, [&](const Resources& resources, std::int32_t) {
-    learn(x, resources,
-          job.request.parts.empty() ? it->second.kind->placement->learned_at : seldom);
-  });
   dequeue(id);
   restore_running(job);
 }

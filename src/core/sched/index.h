@@ -243,6 +243,9 @@ void each_part(const JobRequest& request, F f) {
   for (const RolePart& part : request.parts)
     f(part.resources, part.tasks);
 }
+// Counts queued tasks (learn.cpp). `hint`: where their kind probably is in `recent`; updated. True:
+// `typical` has changed.
+bool learn(Learned& learned, const Resources& resources, std::int64_t tasks, std::size_t& hint);
 // The request of one task of a group alone; of other jobs, the request itself.
 JobRequest member_request(const JobRequest& request, std::int32_t task);
 // GPU thousandths a whole job holds.

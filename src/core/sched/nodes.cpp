@@ -110,9 +110,9 @@ void SchedIndex::Impl::node_changed(NodeState& node) {
   rank_cards(node);
   node.free_milli = 0;
   const bool open = node.shape.use == NodeUse::schedulable;
-  FreeBrief brief{.cpu_milli = open ? node.free_cpu_milli : -1,
-                  .mem_mib = node.free_mem_mib,
-                  .type_marks = node.type_marks};
+  FreeBrief brief{.type_marks = node.type_marks,
+                  .cpu_milli = open ? brief_of(node.free_cpu_milli) : -1,
+                  .mem_mib = brief_of(node.free_mem_mib)};
   std::uint64_t h = mix(node.bare_hash, static_cast<std::uint64_t>(node.free_cpu_milli));
   h = mix(h, static_cast<std::uint64_t>(node.free_mem_mib) << 1 | (node.tasks == 0));
   for (std::uint8_t i : node.ranked) {

@@ -68,8 +68,8 @@ class Need {
                 k.placement_group.empty() && k.labels.empty() && c.home_regions.empty() &&
                 c.home_pools.empty() && r.disk_mib <= 0;
     share_ = r.gpus == 1 && !r.takes_node() && !c.mig && k.only_gpus.empty();
-    least_.cpu_milli = r.cpu_milli;
-    least_.mem_mib = r.mem_mib;
+    least_.cpu_milli = brief_of(r.cpu_milli);
+    least_.mem_mib = brief_of(r.mem_mib);
     least_.type_marks = mark_of_any;
     if (r.gpus > 0 && !r.gpu_types.empty()) {
       least_.type_marks = 0;
@@ -214,10 +214,11 @@ CandidateOrder& candidates(Impl& index, const PlacementClass& c) {
         look(g);
     }
   } else {
-    for (std::uint64_t at = order.cursor; at < groups.log_end(); ++at) {
-      const NodeGroups::Logged& entry = groups.logged(at);
+    std::uint64_t at = order.cursor;
+    for (const NodeGroups::Logged& entry : groups.logged_since(at)) {
       if (!need.surely_full(entry.brief) && groups.since(entry.group) == at)
         look(entry.group);
+      ++at;
     }
   }
   order.cursor = groups.log_end();

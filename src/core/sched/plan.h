@@ -157,13 +157,20 @@ struct Usage {
   }
 };
 
-// The recent workload, from which placement learns what to keep capacity free for. It changes only
-// with starts, by a fixed rule, so an index restored from a snapshot plans like the saved one.
+// The recent workload, from which placement learns what to keep capacity free for (learn.cpp). It
+// changes only with queued jobs, by a fixed rule, so an index restored from a snapshot plans like
+// the saved one.
 struct Learned {
-  std::vector<std::pair<Resources, double>> recent;   // starts per kind of task, weighted by age
+  struct Kind {
+    Resources resources;
+    double past = 0;    // tasks known before the current window, older ones counting for less
+    double window = 0;  // …and in it
+    bool operator==(const Kind&) const = default;
+  };
+  std::vector<Kind> recent;
   std::vector<std::pair<Resources, double>> typical;  // the input of the current model
-  std::int64_t starts = 0;
-  std::int64_t next_at = 16;  // starts after which the model is rebuilt
+  std::int64_t tasks = 0;                             // seen in all
+  std::int64_t next_at = 16;                          // look at the window after so many
   bool operator==(const Learned&) const = default;
 };
 
@@ -233,7 +240,7 @@ class SchedIndex {
   void remove_reservation(ReservationId reservation);
   void left_reservation(JobId running);  // it now holds its capacity outside of it
   // The typical workload with relative weights; placement keeps capacity free for it. By default it
-  // is learned from queued and running jobs.
+  // is learned from queued jobs.
   void set_typical(std::vector<std::pair<Resources, double>> classes);
 
   std::size_t running_count() const;
