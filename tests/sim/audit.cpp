@@ -35,19 +35,6 @@ std::string why_queued(const control::State& state, JobId id) {
 }
 }  // namespace
 
-// Keys and tokens in it are random, so of the text only the length.
-void Audit::hash(const Record& record) {
-  std::uint64_t& h = world_.counts.history;
-  const auto add = [&h](std::uint64_t n) {
-    h = (h ^ n) * 1099511628211u;
-  };
-  add(static_cast<std::uint64_t>(record.at.ns));
-  add(record.epoch);
-  add(record.payload.size());
-  for (const char c : record.kind)
-    add(static_cast<unsigned char>(c));
-}
-
 void Audit::read_journal() {
   while (read_ < world_.disk.records.size()) {
     const Record& record = world_.disk.records[read_++];
@@ -57,7 +44,7 @@ void Audit::read_journal() {
     if (record.at < last_at_)
       broken(fmt::format("recorded time runs backwards at {}", record.seq));
     last_at_ = record.at;
-    hash(record);
+    add_to_hash(world_.counts.history, record);
     take(*event);
   }
 }

@@ -81,7 +81,6 @@ class Audit {
     std::set<std::string> asked;
   };
   void take(const Event& event);
-  void hash(const Record& record);
   void follow_nodes(const Event& event);
   void check_heard(const Task& task) const;
   void secret_durable(const std::string& name, const std::string& value);

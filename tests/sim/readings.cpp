@@ -52,4 +52,15 @@ std::shared_ptr<const Event> read_record(const Record& record, Readings* reading
   return std::move(*event);
 }
 
+void add_to_hash(std::uint64_t& hash, const Record& record) {
+  const auto add = [&hash](std::uint64_t n) {
+    hash = (hash ^ n) * 1099511628211u;
+  };
+  add(static_cast<std::uint64_t>(record.at.ns));
+  add(record.epoch);
+  add(record.payload.size());
+  for (const char c : record.kind)
+    add(static_cast<unsigned char>(c));
+}
+
 }  // namespace billow::sim
