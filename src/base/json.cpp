@@ -38,6 +38,11 @@ struct Builder {
   std::vector<Open> open;
   std::string text;
 
+  Builder() {
+    values.reserve(32);
+    names.reserve(32);
+    open.reserve(16);
+  }
   Json root() { return values.empty() ? Json() : std::move(values.front()); }
   void add(Json value) { values.push_back(std::move(value)); }
 

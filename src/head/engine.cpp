@@ -29,6 +29,11 @@ JobId job_of(const control::State& state, const EventBody& body) {
       body);
 }
 
+Result<std::shared_ptr<const Event>> read_record(const Record& record) {
+  return std::make_shared<const Event>(
+      BILLOW_TRY(control::decode_event(record.seq, record.at, record.kind, record.payload)));
+}
+
 }  // namespace
 
 // Subscriptions may outlive the engine, so they share this. Lists keep iterators valid while
@@ -80,7 +85,8 @@ Result<std::unique_ptr<Engine>> Engine::restore(Options options, ledger::PriceBo
   control::State state;
   Journal& journal = *options.journal;
   if (const auto snapshot = BILLOW_TRY(journal.load_snapshot())) {
-    auto restored = control::restore(snapshot->bytes);
+    auto restored = options.read_snapshot ? options.read_snapshot(*snapshot)
+                                          : control::restore(snapshot->bytes);
     if (!restored)
       return pass(restored.error(), "the snapshot cannot be read");
     state = std::move(*restored);
@@ -92,12 +98,12 @@ Result<std::unique_ptr<Engine>> Engine::restore(Options options, ledger::PriceBo
   while (true) {
     const Seq before = at;
     at = BILLOW_TRY(journal.read(at, 10'000, [&](const Record& record) {
-      auto event = control::decode_event(record.seq, record.at, record.kind, record.payload);
+      auto event = options.read_record ? options.read_record(record) : read_record(record);
       if (!event) {
         broken = event.error();
         return false;
       }
-      core.replay(*event);
+      core.replay(**event);
       return true;
     }));
     if (broken)

@@ -30,6 +30,10 @@ class Engine {
     // Sees an event while the state still has everything it names; the returned function is called
     // when the event is durable. May be empty.
     std::function<std::function<void()>(const control::State&, const Event&)> observe;
+    // How `restore` reads a snapshot and a record; empty: control::restore and
+    // control::decode_event. A simulation remembers what it has read.
+    std::function<Result<control::State>(const Snapshot&)> read_snapshot = {};
+    std::function<Result<std::shared_ptr<const Event>>(const Record&)> read_record = {};
   };
   // Restores the state from snapshot and journal. An error names the record that could not be read.
   static Result<std::unique_ptr<Engine>> restore(Options options, ledger::PriceBook prices);

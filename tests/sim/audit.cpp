@@ -1,5 +1,6 @@
 #include "audit.h"
 #include "endpoints.h"
+#include "readings.h"
 
 #include <fmt/format.h>
 
@@ -37,14 +38,13 @@ std::string why_queued(const control::State& state, JobId id) {
 void Audit::read_journal() {
   while (read_ < world_.disk.records.size()) {
     const Record& record = world_.disk.records[read_++];
-    auto event = control::decode_event(record.seq, record.at, record.kind, record.payload);
-    if (!event)
-      broken(fmt::format("record {} cannot be read: {}", record.seq, event.error().message));
+    const auto event = read_record(record, world_.readings.get());
     if (record.seq != read_)
       broken(fmt::format("record {} stands at place {}", record.seq, read_));
     if (record.at < last_at_)
       broken(fmt::format("recorded time runs backwards at {}", record.seq));
     last_at_ = record.at;
+    add_to_hash(world_.counts.history, record);
     take(*event);
   }
 }

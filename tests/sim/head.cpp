@@ -3,6 +3,7 @@
 #include "audit.h"
 #include "node.h"
 #include "provider.h"
+#include "readings.h"
 
 namespace billow::sim {
 
@@ -225,6 +226,10 @@ bool SimHead::start() {
              secrets.erase(name);
            };
          return {};
+       },
+       .read_snapshot = [this](const Snapshot& from) { return read_snapshot(from); },
+       .read_record = [this](const Record& record) -> Result<std::shared_ptr<const Event>> {
+         return read_record(record, world.readings.get());
        }},
       prices());
   if (!made) {
@@ -494,6 +499,10 @@ std::string index_differs(const sched::SchedIndex& kept, const sched::SchedIndex
 
 }  // namespace
 
+Result<control::State> SimHead::read_snapshot(const Snapshot& snapshot) const {
+  return world.readings ? world.readings->state_of(snapshot) : control::restore(snapshot.bytes);
+}
+
 // An image of the state also makes the index that plans here.
 void SimHead::check_replay(bool whole) {
   const std::string live = control::image(engine->state());
@@ -507,7 +516,7 @@ void SimHead::check_replay(bool whole) {
       continue;
     control::State state;
     if (from_snapshot) {
-      auto restored = control::restore(world.disk.snapshots.back().bytes);
+      auto restored = read_snapshot(world.disk.snapshots.back());
       if (!restored)
         broken("a snapshot cannot be read: " + restored.error().message);
       state = std::move(*restored);
@@ -517,10 +526,7 @@ void SimHead::check_replay(bool whole) {
     for (auto record = std::upper_bound(world.disk.records.begin(), world.disk.records.end(), from,
                                         [](Seq seq, const Record&r) { return seq < r.seq; });
          record != world.disk.records.end(); ++record) {
-      auto event = control::decode_event(record->seq, record->at, record->kind, record->payload);
-      if (!event)
-        broken("a record cannot be read: " + event.error().message);
-      core.replay(*event);
+      core.replay(*read_record(*record, from_snapshot ? world.readings.get() : nullptr));
     }
     const Status ok = control::check_invariants(core.state());
     if (!ok)

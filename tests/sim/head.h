@@ -75,6 +75,7 @@ class SimHead {
   void start_pools();
   void check();
   void maybe_crash(const char* where);
+  Result<control::State> read_snapshot(const Snapshot& snapshot) const;
   bool idle() const;  // the journal's writer has nothing to do
   void look_back();
 

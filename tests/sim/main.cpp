@@ -114,9 +114,10 @@ struct Sums {
     };
     std::printf(
         "%llu seeds from %llu, %llu failed: %.0f virtual hours, %llu faults, %llu heads started, "
-        "%llu jobs, %llu machines joined, %lld events; %.0f CPU s\n",
+        "%llu jobs, %llu machines joined, %lld events, history %016llx; %.0f CPU s\n",
         of(done), of(first), of(failed), hours(), of(counts.faults), of(counts.heads),
-        of(counts.jobs), of(counts.machines), static_cast<long long>(steps), cpu_seconds());
+        of(counts.jobs), of(counts.machines), static_cast<long long>(steps), of(counts.history),
+        cpu_seconds());
     std::fflush(stdout);
   }
 };

@@ -81,17 +81,21 @@ TEST_F(Quiet, TheSameSeedTellsTheSameStory) {
   }
 }
 
-// Long runs check less often; they still repeat themselves exactly.
+// Long runs check less often and remember what they have read; they still repeat themselves
+// exactly, and a thorough run that reads everything anew has the same history.
 TEST_F(Quiet, TheSameSeedMakesTheSameDay) {
   for (std::uint64_t seed = first_seed_with_secrets; seed < first_seed_with_secrets + 2; ++seed) {
     current_seed = seed;
     const Outcome a = simulate(seed, Mutation::none, false, hours(24)),
-                  b = simulate(seed, Mutation::none, false, hours(24));
+                  b = simulate(seed, Mutation::none, false, hours(24)),
+                  thorough = simulate(seed, Mutation::none, true, hours(24));
     ASSERT_FALSE(a.failure) << *a.failure;
     EXPECT_EQ(a.steps, b.steps);
     EXPECT_EQ(a.virtual_s, b.virtual_s);
     EXPECT_EQ(a.counts.faults, b.counts.faults);
     EXPECT_EQ(a.counts.jobs, b.counts.jobs);
+    EXPECT_EQ(a.counts.history, b.counts.history);
+    EXPECT_EQ(a.counts.history, thorough.counts.history);
   }
 }
 

@@ -5,6 +5,7 @@
 #include "head.h"
 #include "node.h"
 #include "provider.h"
+#include "readings.h"
 
 namespace billow::sim {
 
@@ -12,8 +13,13 @@ void broken(std::string what) {
   throw Failure{std::move(what)};
 }
 
-World::World(std::uint64_t seed, Mutation planted, Duration lasts)
-    : rng(seed * 2 + 1), mutation(planted), seed_(seed), lasts_(lasts) {
+World::World(std::uint64_t seed, Mutation planted, Duration lasts, bool thoroughly)
+    : thorough(thoroughly),
+      rng(seed * 2 + 1),
+      mutation(planted),
+      readings(thoroughly ? nullptr : std::make_unique<Readings>()),
+      seed_(seed),
+      lasts_(lasts) {
   head_clock.now_ns = &now_ns;
   draw_character();
   audit = std::make_unique<Audit>(*this);
@@ -221,8 +227,7 @@ namespace {
 Outcome simulate_once(
     std::uint64_t seed, Mutation mutation, bool thorough, bool verbose, Duration lasts) {
   Outcome outcome;
-  World world(seed, mutation, lasts);
-  world.thorough = thorough;
+  World world(seed, mutation, lasts, thorough);
   try {
     world.run();
   } catch (const Failure& failure) {

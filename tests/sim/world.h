@@ -49,6 +49,7 @@ class Audit;
 class Clients;
 class EndpointClients;
 class SimProvider;
+class Readings;
 
 // The clocks of one machine. Wall time may be stepped; steady time counts up from each boot.
 struct MachineClock final : Clock {
@@ -82,7 +83,9 @@ struct Faults {
 // What happened in a run.
 struct Counts {
   std::uint64_t faults = 0, heads = 0, jobs = 0, machines = 0;
+  std::uint64_t history = 14695981039346656037u;  // a hash of all that became durable, and when
   void add(const Counts& o) {
+    history = (history ^ o.history) * 1099511628211u;
     faults += o.faults;
     heads += o.heads;
     jobs += o.jobs;
@@ -95,7 +98,7 @@ class World {
   // `lasts`: zero: one part with faults, and then quiet. Else a long run of that length: such
   // pairs, each with faults of its own, and between them hours with a few jobs and no faults. A
   // long run also has a pool, whose provider misbehaves while there are faults.
-  World(std::uint64_t seed, Mutation mutation, Duration lasts = {});
+  World(std::uint64_t seed, Mutation mutation, Duration lasts, bool thoroughly);
   ~World();
   void run();  // throws Failure
 
@@ -105,7 +108,7 @@ class World {
   bool is_long() const { return lasts_.ns > 0; }
   // The state is checked after every change and what happens is written down. Else the state is
   // checked after some changes and when a part ends: what breaks is told again thoroughly.
-  bool thorough = true;
+  const bool thorough;
   Counts counts;
   const std::deque<std::string>& recent() const { return recent_; }
 
@@ -123,6 +126,7 @@ class World {
   std::unique_ptr<Clients> clients;
   std::unique_ptr<EndpointClients> endpoints;
   std::unique_ptr<SimProvider> provider;  // of long runs
+  std::unique_ptr<Readings> readings;     // of long runs that are not thorough
 
   void after(Duration delay, std::function<void()> fn);
   Duration some(Duration least, Duration most) { return {rng.between(least.ns, most.ns)}; }

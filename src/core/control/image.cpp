@@ -8,6 +8,7 @@
 #include "core/control/decide/front_door.h"
 #include "core/control/decide/notices.h"
 #include "core/control/elastic.h"
+#include "core/control/image.h"
 #include "core/control/quotas.h"
 #include "core/wire/codec.h"
 
@@ -359,6 +360,43 @@ sched::Learned learned_of(const StateImage& in) {
   return learned;
 }
 
+Result<StateImage> read(std::string_view text) {
+  auto in = BILLOW_TRY(wire::from_json_text<StateImage>(text));
+  if (in.next.size() != 7)
+    return fail(Code::invalid, "the snapshot's counters are not readable");
+  return in;
+}
+
+Result<State> state_of(StateImage in) {
+  State state;
+  state.seq = in.seq;
+  state.at = in.at;
+  state.billed = in.billed ? in.billed : in.at;
+  state.epoch = in.epoch;
+  state.money = restore_money(std::move(in.money));
+  state.next_job = in.next[0];
+  state.next_task = in.next[1];
+  state.next_node = in.next[2];
+  state.next_user = in.next[3];
+  state.next_project = in.next[4];
+  state.next_token = in.next[5];
+  state.next_schedule = in.next[6];
+  std::unordered_map<JobId, Placed> placed;
+  BILLOW_TRY_VOID(restore_jobs(in, state, placed));
+  restore_tables(in, state);
+  state.next_reservation = in.next_reservation;
+  state.next_pool = in.pools.next_pool;
+  state.next_machine = in.pools.next_machine;
+  state.machine_bills.assign(in.pools.bills.begin(), in.pools.bills.end());
+  state.durations.restore(std::move(in.durations), in.durations_learned);
+  state.idempotency.assign(in.idempotency.begin(), in.idempotency.end());
+  rebuild_derived(state, in.usage, placed);
+  state.index.set_learned(learned_of(in));
+  state.notices = restore_notices(std::move(in.notices));
+  state.front_door = restore_front_door(std::move(in.front_door));
+  return state;
+}
+
 }  // namespace
 
 std::string image(const State& state) {
@@ -416,36 +454,14 @@ std::string image(const State& state) {
 }
 
 Result<State> restore(std::string_view text) {
-  auto in = BILLOW_TRY(wire::from_json_text<StateImage>(text));
-  if (in.next.size() != 7)
-    return fail(Code::invalid, "the snapshot's counters are not readable");
-  State state;
-  state.seq = in.seq;
-  state.at = in.at;
-  state.billed = in.billed ? in.billed : in.at;
-  state.epoch = in.epoch;
-  state.money = restore_money(std::move(in.money));
-  state.next_job = in.next[0];
-  state.next_task = in.next[1];
-  state.next_node = in.next[2];
-  state.next_user = in.next[3];
-  state.next_project = in.next[4];
-  state.next_token = in.next[5];
-  state.next_schedule = in.next[6];
-  std::unordered_map<JobId, Placed> placed;
-  BILLOW_TRY_VOID(restore_jobs(in, state, placed));
-  restore_tables(in, state);
-  state.next_reservation = in.next_reservation;
-  state.next_pool = in.pools.next_pool;
-  state.next_machine = in.pools.next_machine;
-  state.machine_bills.assign(in.pools.bills.begin(), in.pools.bills.end());
-  state.durations.restore(std::move(in.durations), in.durations_learned);
-  state.idempotency.assign(in.idempotency.begin(), in.idempotency.end());
-  rebuild_derived(state, in.usage, placed);
-  state.index.set_learned(learned_of(in));
-  state.notices = restore_notices(std::move(in.notices));
-  state.front_door = restore_front_door(std::move(in.front_door));
-  return state;
+  return state_of(BILLOW_TRY(read(text)));
+}
+
+Result<std::function<Result<State>()>> read_image(std::string_view text) {
+  const auto in = std::make_shared<const StateImage>(BILLOW_TRY(read(text)));
+  return [in] {
+    return state_of(*in);
+  };
 }
 
 }  // namespace billow::control

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <cstring>
 
 #include "base/text.h"
 
@@ -13,7 +14,8 @@ namespace {
 template <class I>
 void append_integer(std::string& out, I value) {
   char digits[24];
-  out.append(digits, std::to_chars(digits, digits + sizeof(digits), value).ptr);
+  const char* const end = std::to_chars(digits, digits + sizeof(digits), value).ptr;
+  out.append(digits, static_cast<std::size_t>(end - digits));
 }
 }  // namespace
 
@@ -25,10 +27,24 @@ void JsonWriter::write_integer(std::string& out, std::uint64_t value) {
 }
 
 void JsonWriter::member(const char* name) {
-  out += first ? "\"" : ",\"";
+  char text[72];
+  const std::size_t bytes = std::strlen(name);
+  char* end = text;
+  if (!first)
+    *end++ = ',';
   first = false;
-  out += name;
-  out += "\":";
+  *end++ = '"';
+  if (bytes + 4 <= sizeof(text)) {  // almost always: in one piece
+    std::memcpy(end, name, bytes);
+    end += bytes;
+  } else {
+    out.append(text, static_cast<std::size_t>(end - text));
+    out += name;
+    end = text;
+  }
+  *end++ = '"';
+  *end++ = ':';
+  out.append(text, static_cast<std::size_t>(end - text));
 }
 
 void JsonWriter::write_object(
