@@ -11,159 +11,11 @@ std::string_view billow_embedded_calibration();
 namespace billow::advise {
 namespace {
 
-std::string ranks_key(const ServingRow& row) {
-  auto stages = row.parallelism.pipeline;
-  return fmt::format("{}{}{}{}{}", row.disaggregated ? "d" : "a", row.parallelism.tensor,
-                     stages > 1 ? fmt::format("p{}", stages) : "",
-                     row.parallelism.attention_data > 1 ? "d" : "",
-                     row.parallelism.expert > 1 ? "e" : "");
-}
-
-std::string series_key(const ServingRow& row) {
-  return fmt::format("{}/{}/{:.0f}x{:.0f}", combination_of(row), ranks_key(row), row.input,
-                     row.output);
-}
-
-// A version string goes into the calibration's file as one word.
-std::string one_word(std::string text) {
-  for (char& c : text)
-    if (c == ' ' || c == '\t' || c == '\n')
-      c = '_';
-  return text.substr(0, 64);
-}
-
-// How a model attends decides which kernels run, whatever its size.
-std::string attention_word(const ModelShape& shape) {
-  bool latent = false, sparse = false, recurrent = false, window = false;
-  for (auto& layer : shape.layers) {
-    auto& a = layer.attention;
-    latent |= a.kind == AttentionKind::mla;
-    sparse |= a.index_topk > 0;
-    recurrent |= a.kind == AttentionKind::linear || a.kind == AttentionKind::mamba;
-    window |= a.window > 0;
-  }
-  return sparse      ? "sparse"
-         : latent    ? "latent"
-         : recurrent ? "recurrent"
-         : window    ? "window"
-                     : "full";
-}
-
-// GPUs of one architecture run the same kernels: an unseen one borrows from its relatives.
-std::string architecture_word(const GpuSpec& gpu) {
-  auto& c = gpu.compute_capability;
-  return c.empty() ? "unknown" : c.substr(0, c.find('.'));
-}
-
-struct Keys {
-  std::string family, gpu, architecture, engine, precision, mix, attention, mode, ranks, group,
-      version;
-};
-Keys keys_of(const ServingRow& row) {
-  return {row.family,
-          row.gpu->name,
-          one_word(architecture_word(*row.gpu)),
-          one_word(row.engine),
-          one_word(row.precision),
-          row.shape->is_moe() ? "moe" : "dense",
-          attention_word(*row.shape),
-          row.disaggregated ? "apart" : "together",
-          ranks_key(row),
-          one_word(combination_of(row)),
-          one_word(row.engine + "/" + row.version)};
-}
-
-constexpr unsigned prefill_terms = 1u << 7 | 1u << 8;  // of tpot_term_names()
-
-// How far an efficiency may vary between engines, GPUs, families … before any measurement. What an
-// unseen model or GPU shares with others (engine, architecture, precision) is held tight: wider, it
-// fits better and predicts worse, as leaving models and GPUs out shows. How a model attends and
-// whether it is a mixture decide which kernels run, so these vary more.
-struct Spreads {
-  double all, engine, gpu, architecture, precision, mix, engine_mix, attention, mode, family,
-      schedule, ranks, family_gpu_engine, group, config;
-};
-constexpr Spreads tpot_spreads{.all = 0.074,
-                               .engine = 0.06,
-                               .gpu = 0.067,
-                               .architecture = 0.03,
-                               .precision = 0.044,
-                               .mix = 0.15,
-                               .engine_mix = 0.1,
-                               .attention = 0.2,
-                               .mode = 0.11,
-                               .family = 0.1,
-                               .schedule = 0.4,
-                               .ranks = 0.04,
-                               .family_gpu_engine = 0.06,
-                               .group = 0.06,
-                               .config = 0.067};
-// First tokens depend on queueing, which differs greatly between engines.
-constexpr Spreads ttft_spreads{.all = 1.05,
-                               .engine = 0.264,
-                               .gpu = 0.11,
-                               .architecture = 0.066,
-                               .precision = 0.176,
-                               .mix = 0.176,
-                               .engine_mix = 0.1,
-                               .attention = 0.22,
-                               .mode = 0.242,
-                               .family = 0.286,
-                               .schedule = 0.88,
-                               .ranks = 0.088,
-                               .family_gpu_engine = 0.132,
-                               .group = 0.132,
-                               .config = 0.11};
-
-// Effects on each physical term. Engines that prefill first leave the prefill out of the time
-// between tokens: `scheduled` are the terms that this concerns.
-std::vector<Effect> term_effects(const Keys& k, const Spreads& s, unsigned scheduled) {
-  const std::string host = k.family + "/" + k.gpu + "/" + k.engine;
-  return {{"all", s.all},
-          {"engine=" + k.engine, s.engine},
-          {"gpu=" + k.gpu, s.gpu},
-          {"architecture=" + k.architecture, s.architecture},
-          {"precision=" + k.precision, s.precision},
-          {"mix=" + k.mix, s.mix},
-          {"engine-mix=" + k.engine + "/" + k.mix, s.engine_mix},
-          {"attention=" + k.attention, s.attention},
-          {"mode=" + k.mode, s.mode},
-          {"family=" + k.family, s.family},
-          {"schedule=" + k.engine, s.schedule, scheduled},
-          {"engine-ranks=" + k.engine + "/" + k.mode + (k.ranks.back() == 'e' ? "/e" : "") +
-               (k.ranks.find('d', 1) != std::string::npos ? "/d" : ""),
-           s.ranks},
-          {"family-gpu-engine=" + host, s.family_gpu_engine},
-          {"group=" + k.group, s.group},
-          {"config=" + k.group + "/" + k.ranks, s.config}};
-}
-
-// Large models keep a GPU busier than small ones, and engines differ in how much that matters.
-constexpr double parameters_middle = 3e10;
-double size_of(const ServingRow& row) {
-  return std::log(row.shape->active_parameters() / parameters_middle);
-}
-
-// How far a whole step may vary: one factor of all these was chosen, by models and GPUs left out
-// twice over. Chosen one by one, they predict what had no say in the choice worse.
-std::vector<Effect> whole_effects(const Keys& k, double size) {
-  return {{"gpu=" + k.gpu, 0.035},
-          {"engine=" + k.engine, 0.07},
-          {"precision=" + k.precision, 0.042},
-          {"mix=" + k.mix, 0.042},
-          // How well the kernels of a combination are tuned, which says little about others.
-          {"family=" + k.family, 0.14},
-          {"family-gpu-engine=" + k.family + "/" + k.gpu + "/" + k.engine, 0.21},
-          {"group=" + k.group, 0.21},
-          {"config=" + k.group + "/" + k.ranks, 0.043},
-          {"kernels=" + k.engine + "/" + k.architecture + "/" + k.precision + "/" + k.mix, 0.035},
-          {"kernels=" + k.architecture + "/" + k.precision + "/" + k.mix, 0.07},
-          {"size=" + k.engine, 0.105, ~0u, size},
-          {"version=" + k.version, 0.07},
-          {"group-version=" + k.group + "/" + k.version, 0.116}};
-}
-
 constexpr double run_noise = 0.1;  // width of an interval at a load that was measured here
+constexpr char lengths_place[] = "lengths";
+// Of so few parts that are held out, the sign of the errors says nothing about the next one.
+constexpr std::size_t parts_for_signs = 5;
+constexpr double doubling_unmeasured = 0.1;  // what a doubling adds if nothing tells
 
 constexpr EfficiencyModel::Options tpot_options{.noise = 0.104, .power = 1.0};
 constexpr EfficiencyModel::Options ttft_options{.noise = 0.18, .power = 1.0};
@@ -207,27 +59,6 @@ const char* kind_name(Kind kind) {
       return "extrapolated";
   }
   return "?";
-}
-
-Sample tpot_sample(const ServingRow& row) {
-  auto k = keys_of(row);
-  return {terms_of(row).tpot, term_effects(k, tpot_spreads, prefill_terms),
-          whole_effects(k, size_of(row)), row.tpot_ms.value_or(0)};
-}
-
-Sample ttft_sample(const ServingRow& row) {
-  auto k = keys_of(row);
-  Sample s{terms_of(row).ttft,
-           term_effects(k, ttft_spreads, ~0u),
-           {{"version=" + k.version, 0.15}, {"group-version=" + k.group + "/" + k.version, 0.1}},
-           row.ttft_ms.value_or(0)};
-  // An engine keeps its settings for chunking and prompt order for a mix of lengths.
-  s.groups.push_back(
-      {fmt::format("engine-lengths={}/{:.0f}x{:.0f}", k.engine, row.input, row.output), 0.35});
-  if (row.disaggregated)
-    s.groups.push_back(
-        {row.prefill_told ? "prefill-workers=told" : "prefill-workers=untold", 0.15});
-  return s;
 }
 
 namespace {
@@ -293,44 +124,70 @@ void Calibration::remember_series(const std::string& series, Range loads) {
     return;
   auto& group = groups_[fmt::format("{}/{}/{}/{}", parts[0], parts[1], parts[2], parts[3])];
   families_.insert(parts[0]);
+  gpus_.insert(parts[1]);
+  engines_.insert(parts[2]);
   hosts_.insert(parts[1] + "/" + parts[2]);
-  widen(group.concurrency, loads.from);
-  widen(group.concurrency, loads.to);
   const auto lengths = split(parts[5], 'x');
-  if (lengths.size() == 2) {
-    widen(group.input, parse_double(lengths[0]).value_or(1));
-    widen(group.output, parse_double(lengths[1]).value_or(1));
+  for (auto* extent : {&group, &everything_}) {
+    widen(extent->concurrency, loads.from);
+    widen(extent->concurrency, loads.to);
+    if (lengths.size() == 2) {
+      widen(extent->input, parse_double(lengths[0]).value_or(1));
+      widen(extent->output, parse_double(lengths[1]).value_or(1));
+    }
   }
 }
 
 void Calibration::remember(const std::vector<ServingRow>& rows) {
-  for (auto& row : rows)
+  for (auto& row : rows) {
     remember_series(one_word(series_key(row)), {row.concurrency, row.concurrency});
+    architectures_.insert(one_word(architecture_word(*row.gpu)));
+  }
 }
 
-const char* Calibration::place_of(const ServingRow& row) const {
+std::vector<const char*> Calibration::unknown_parts(const ServingRow& row) const {
   if (groups_.contains(one_word(combination_of(row))))
-    return "near";
-  bool host = hosts_.contains(one_word(row.gpu->name + "/" + row.engine));
-  bool family = families_.contains(one_word(row.family));
-  return host ? "model" : family ? "gpu" : "far";
+    return {"near"};
+  std::vector<const char*> parts;
+  const bool engine = engines_.contains(one_word(row.engine));
+  if (!engine)
+    parts.push_back("engine");
+  const std::string gpu = one_word(row.gpu->name);
+  if (engine ? !hosts_.contains(gpu + "/" + one_word(row.engine)) : !gpus_.contains(gpu))
+    parts.push_back(
+        architectures_.contains(one_word(architecture_word(*row.gpu))) ? "gpu" : "architecture");
+  // A new precision of a known model, or a known model where only others ran, is like a new model.
+  if (parts.empty() || !families_.contains(one_word(row.family)))
+    parts.push_back("model");
+  return parts;
 }
 
-double Calibration::doublings_off(const ServingRow& row) const {
-  auto it = groups_.find(one_word(combination_of(row)));
-  if (it == groups_.end())
-    return 0;
-  auto off = [](const Range& range, double v) {
-    return std::max({0.0, std::log2(range.from / v), std::log2(v / range.to)});
-  };
-  return off(it->second.concurrency, row.concurrency) + off(it->second.input, row.input) +
-         off(it->second.output, row.output);
+namespace {
+
+// How far a value lies outside what was measured, in doublings.
+template <class Range>
+double outside(const Range& range, double v) {
+  return std::max({0.0, std::log2(range.from / v), std::log2(v / range.to)});
+}
+template <class Extent>
+double doublings_off(const Extent& e, const ServingRow& row) {
+  return outside(e.concurrency, row.concurrency) + outside(e.input, row.input) +
+         outside(e.output, row.output);
 }
 
-// Errors on held-out data: series of known combinations for "near"; whole models for "model", whole
-// GPUs for "gpu". Both at once are not measured: their variances are added.
+// Lengths that differ by less than a factor of 1.4 count as the same.
+std::string lengths_word(const ServingRow& row) {
+  return fmt::format("{:.0f}x{:.0f}", std::log2(row.input), std::log2(row.output));
+}
+
+}  // namespace
+
+// Errors on held-out data: series of known combinations for "near", and whole models, GPUs,
+// architectures and engines. All with some lengths are held out for "lengths": what a doubling
+// beyond those measured adds. Several unknowns at once are not measured: variances are added.
 void Calibration::measure_errors(const std::vector<ServingRow>& rows, Intervals intervals) {
   std::map<std::string, std::vector<double>> errors;
+  std::set<std::string> either_sign;
   auto hold_out = [&](const char* place, auto part_of) {
     std::map<std::string, std::vector<std::size_t>> parts;
     for (std::size_t i = 0; i < rows.size(); ++i)
@@ -340,17 +197,29 @@ void Calibration::measure_errors(const std::vector<ServingRow>& rows, Intervals 
     for (auto& [name, inside] : parts) {
       std::set<std::size_t> held(inside.begin(), inside.end());
       std::vector<ServingRow> seen;
+      Extent extent;
       for (std::size_t i = 0; i < rows.size(); ++i)
-        if (!held.contains(i))
+        if (!held.contains(i)) {
           seen.push_back(rows[i]);
+          widen(extent.input, rows[i].input);
+          widen(extent.output, rows[i].output);
+        }
       auto tpot_model = fit_tpot(seen),
            ttft_model = EfficiencyModel::fit(samples_of(seen, ttft_sample), ttft_options);
       for (auto i : inside) {
-        auto a = tpot_sample(rows[i]), b = ttft_sample(rows[i]);
-        errors[spread_key("tpot", place, rows[i])].push_back(
-            std::log(a.measured / tpot_model.predict(a)));
-        errors[spread_key("ttft", place, rows[i])].push_back(
-            std::log(b.measured / ttft_model.predict(b)));
+        double per = 1;
+        if (place == lengths_place) {
+          per = outside(extent.input, rows[i].input) + outside(extent.output, rows[i].output);
+          if (per < 1)
+            continue;
+        }
+        const auto a = tpot_sample(rows[i]), b = ttft_sample(rows[i]);
+        const auto tpot_key = spread_key("tpot", place, rows[i]),
+                   ttft_key = spread_key("ttft", place, rows[i]);
+        errors[tpot_key].push_back(std::log(a.measured / tpot_model.predict(a)) / per);
+        errors[ttft_key].push_back(std::log(b.measured / ttft_model.predict(b)) / per);
+        if (parts.size() < parts_for_signs || place == lengths_place)
+          either_sign.insert({tpot_key, ttft_key});
       }
     }
   };
@@ -361,16 +230,15 @@ void Calibration::measure_errors(const std::vector<ServingRow>& rows, Intervals 
   if (intervals == Intervals::all) {
     hold_out("model", [](const ServingRow& r) { return r.family; });
     hold_out("gpu", [](const ServingRow& r) { return r.gpu->name; });
+    hold_out("architecture", [](const ServingRow& r) { return architecture_word(*r.gpu); });
+    hold_out("engine", [](const ServingRow& r) { return r.engine; });
+    hold_out(lengths_place, lengths_word);
   }
-  for (auto& [key, list] : errors)
-    spread_[key] = {std::min(0.0, quantile(list, 0.1)), std::max(0.0, quantile(list, 0.9))};
-  for (std::string what : {"tpot", "ttft"})
-    for (std::string mix : {"dense", "moe", "apart", "dense/light", "moe/light", "apart/light"}) {
-      auto model = spread_.find(what + "/model/" + mix), gpu = spread_.find(what + "/gpu/" + mix);
-      if (model != spread_.end() && gpu != spread_.end())
-        spread_[what + "/far/" + mix] = {-std::hypot(model->second.low, gpu->second.low),
-                                         std::hypot(model->second.high, gpu->second.high)};
-    }
+  for (auto& [key, list] : errors) {
+    Spread s{std::min(0.0, quantile(list, 0.1)), std::max(0.0, quantile(list, 0.9))};
+    const double widest = std::max(-s.low, s.high);
+    spread_[key] = either_sign.contains(key) ? Spread{-widest, widest} : s;
+  }
 }
 
 Result<Calibration> Calibration::fit(const std::vector<ServingRow>& all, Intervals intervals) {
@@ -425,18 +293,28 @@ LocalCorrection local_correction(const std::vector<Calibration::LocalPoint>* poi
 
 }  // namespace
 
-// Outside the loads and lengths that were measured an interval grows by a third per doubling; at a
-// load measured here it shrinks to the noise between two runs.
+// The spreads of all that is unknown about a row. Loads and lengths at which only other
+// combinations were measured widen them by a third per doubling; what a doubling beyond all that
+// was measured adds is measured, too. At a load measured here the spread shrinks to the noise
+// between two runs.
 Calibration::Spread Calibration::spread_of(std::string_view what, const ServingRow& row) const {
-  Spread s;
-  if (auto it = spread_.find(spread_key(what, place_of(row), row)); it != spread_.end())
-    s = it->second;
+  const auto group = groups_.find(one_word(combination_of(row)));
+  const double beyond = groups_.empty() ? 0 : doublings_off(everything_, row),
+               own = group == groups_.end() ? 0 : doublings_off(group->second, row) - beyond;
+  Spread s{0, 0};
+  auto add = [&](const char* part, double times, Spread otherwise) {
+    const auto it = spread_.find(spread_key(what, part, row));
+    const Spread& one = it != spread_.end() ? it->second : otherwise;
+    s = {-std::hypot(s.low, one.low * times), std::hypot(s.high, one.high * times)};
+  };
+  for (const char* part : unknown_parts(row))
+    add(part, 1 + own / 3, {});
+  add(lengths_place, beyond, {-doubling_unmeasured, doubling_unmeasured});
   auto here = local_.find(combination_of(row));
   const auto local = local_correction(here == local_.end() ? nullptr : &here->second, row);
   const double near =
       std::min(1.0, std::max(run_noise / std::max(run_noise, s.high - s.low), local.doublings / 2));
-  const double scale = (1 + doublings_off(row) / 3) * near;
-  return {s.low * scale, s.high * scale};
+  return {s.low * near, s.high * near};
 }
 
 Calibration::Upper Calibration::upper(const ServingRow& row, double wider) const {
@@ -463,7 +341,7 @@ Calibration::Quick Calibration::quick(const Prepared& p, const ServingRow& row) 
 double Calibration::decode_ms(const Prepared& p, const ServingRow& row) {
   auto terms = terms_of(row).tpot;
   for (std::size_t j = 0; j < terms.size(); ++j)
-    if (prefill_terms >> j & 1)
+    if (others_prefill_terms >> j & 1)
       terms[j] = 0;
   return std::max(roofline_of(row).tpot_ms, EfficiencyModel::predict(p.tpot, terms) *
                                                 std::exp(local_correction(p.local, row).log_tpot));
@@ -551,6 +429,8 @@ std::string Calibration::dump() const {
       "what was measured. No rows.\n";
   for (auto& [key, s] : spread_)
     out += fmt::format("spread {} {:.4f} {:.4f}\n", key, s.low, s.high);
+  for (auto& word : architectures_)
+    out += fmt::format("architecture {}\n", word);
   for (auto& [key, range] : seen_)
     out += fmt::format("seen {} {:.0f} {:.0f}\n", key, range.from, range.to);
   return out + tpot_.dump("tpot") + ttft_.dump("ttft");
@@ -572,6 +452,8 @@ Result<Calibration> Calibration::parse(std::string_view text) {
     if (name == "tpot" || name == "ttft") {
       words.erase(words.begin());
       ok = (name == "tpot" ? c.tpot_ : c.ttft_).read_line(words);
+    } else if (words.size() == 2 && name == "architecture") {
+      c.architectures_.insert(words[1]);
     } else if (words.size() == 4 && (name == "spread" || name == "seen")) {
       const auto a = parse_double(words[2]), b = parse_double(words[3]);
       if (!a || !b || *a > *b)

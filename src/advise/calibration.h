@@ -13,7 +13,7 @@
 
 #include <set>
 
-#include "advise/efficiency.h"
+#include "advise/fit/effects.h"
 #include "advise/physics.h"
 
 namespace billow::advise {
@@ -34,10 +34,6 @@ struct Prediction {
   std::string basis;  // "llama 80x8192 on H100-SXM with vllm fp8, 40 measured loads"
   std::vector<std::pair<std::string, double>> tpot_parts;  // "weights" → ms: the arithmetic
 };
-
-// The inputs of fitting and prediction: the physical terms and the effects of one row.
-Sample tpot_sample(const ServingRow& row);
-Sample ttft_sample(const ServingRow& row);
 
 // Which errors a fit estimates: each costs several further fits. `known`: on held-out series of
 // known combinations only.
@@ -98,25 +94,26 @@ class Calibration {
     double from = 0, to = 0;
   };
 
+  struct Extent {
+    Range concurrency, input, output;
+  };
+
   void remember(const std::vector<ServingRow>& rows);
   void remember_series(const std::string& series, Range loads);
-  // Where a row lies: "near" (model, GPU, engine and precision were measured), "model" (a new model
-  // on a measured GPU and engine), "gpu" (a measured model on a new GPU) or "far".
-  const char* place_of(const ServingRow& row) const;
+  // What nobody measured about a row: "near" (only the shape: model, GPU, engine and precision were
+  // measured together), otherwise one or more of "model", "gpu" or "architecture", and "engine".
+  std::vector<const char*> unknown_parts(const ServingRow& row) const;
   Spread spread_of(std::string_view what, const ServingRow& row) const;
-  // How far the load and the lengths lie outside those measured, in doublings.
-  double doublings_off(const ServingRow& row) const;
   void measure_errors(const std::vector<ServingRow>& rows, Intervals intervals);
 
   EfficiencyModel tpot_, ttft_;
   std::map<std::string, Spread> spread_;  // "tpot/near/moe"
   std::map<std::string, Range>
       seen_;  // a series (model, GPU, engine, precision, ranks, lengths) → loads measured
-  struct Extent {
-    Range concurrency, input, output;
-  };
   std::map<std::string, Extent> groups_;  // model, GPU, engine and precision → what was measured
-  std::set<std::string> families_, hosts_;  // models, and "GPU/engine", with any measurement
+  Extent everything_;
+  // With any measurement; a host is "GPU/engine".
+  std::set<std::string> families_, hosts_, gpus_, engines_, architectures_;
   std::map<std::string, std::vector<LocalPoint>> local_;
 };
 

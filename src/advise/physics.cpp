@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/text.h"
+
 namespace billow::advise {
 namespace {
 
@@ -24,8 +26,11 @@ constexpr double floor_ms = 1e-9;
 // kernels one by one: the GPU waits for it unless it has enough to do. Engines capture steps up to
 // a batch; one that runs in Python takes longer for a layer.
 constexpr double host_layer_python_ms = 0.4, host_layer_ms = 0.1;
-double graph_batch_max(std::string_view engine) {
-  return engine == "trtllm" ? 2048 : engine == "sglang" ? 256 : 512;
+double graph_batch_max(const ServingRow& row) {
+  // TGI captures steps since version 2.
+  if (row.engine.starts_with("tgi"))
+    return parse_double(row.version.substr(0, row.version.find('.'))).value_or(2) < 2 ? 0 : 32;
+  return row.engine == "trtllm" ? 2048 : row.engine == "sglang" ? 256 : 512;
 }
 
 // Engines keep a few GB beside weights and cache. A measured configuration ran, so the estimate
@@ -58,7 +63,7 @@ double launch_ms(const ModelShape& shape) {
 // What launching the kernels of a step adds to the `gpu_ms` that they take.
 double host_wait_ms(const ServingRow& row, const Work& w, double gpu_ms) {
   const double tokens = w.tokens_rank * (1 + row.extras.draft_tokens);
-  if (!row.extras.eager && tokens <= graph_batch_max(row.engine))
+  if (!row.extras.eager && tokens <= graph_batch_max(row))
     return 0;
   const double host = w.layers * (row.engine == "trtllm" ? host_layer_ms : host_layer_python_ms);
   return overlap(gpu_ms, host) - gpu_ms;

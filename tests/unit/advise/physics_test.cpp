@@ -166,6 +166,47 @@ TEST(Calibration, IntervalsWidenWithDistance) {
   EXPECT_GT(width(), near);
 }
 
+TEST(Calibration, EveryUnknownWidensTheInterval) {
+  // A model that was never measured, on a GPU, with an engine and at lengths that were.
+  const auto known = served_row(*model_of_size("13B"), "H200", Precision::fp8);
+  auto width = [](const ServingRow& row) {
+    const auto p = calibration().predict(row);
+    EXPECT_TRUE(p) << p.error().message;
+    return p->tpot_ms.high / p->tpot_ms.low;
+  };
+  const double model = width(known);
+  auto other = known;
+  other.engine = "an engine nobody measured";
+  EXPECT_GT(width(other), model * 1.05);
+  other = known;
+  other.gpu = *catalogue().gpu("A100-80GB-SXM");  // nor any other of its architecture
+  const double older = width(other);
+  EXPECT_GT(older, model * 1.05);
+  other.engine = "an engine nobody measured";
+  EXPECT_GT(width(other), older * 1.05);
+  other = known;
+  other.input = 115;  // the shortest measured prompts have 1,000 tokens, answers 100
+  other.output = 20;
+  const double shorter = width(other);
+  EXPECT_GT(shorter, model * 1.05);
+  other.output = 5;
+  EXPECT_GT(width(other), shorter);
+}
+
+TEST(Physics, ServersWithoutGraphsWaitForTheirHost) {
+  auto row = served_row(*model_of_size("7B"), "H100", Precision::fp16);
+  row.concurrency = 1;
+  auto step = [&](const char* engine, const char* version) {
+    row.engine = engine;
+    row.version = version;
+    return terms_of(row).tpot[0];
+  };
+  EXPECT_GT(step("tgi", "0.9"), 2 * step("tgi", "2.0"));
+  EXPECT_DOUBLE_EQ(step("tgi", "2.0"), step("vllm", "0.9"));
+  row.concurrency = 64;  // more than TGI captures
+  EXPECT_GT(step("tgi", "3.1"), step("vllm", "0.9"));
+}
+
 TEST(Calibration, OneMeasurementHereIsBelievedAtOnce) {
   auto row = served_row(*model_of_size("8B"), "L4", Precision::bf16);
   row.parallelism = {.tensor = 2};

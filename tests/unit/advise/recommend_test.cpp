@@ -269,7 +269,8 @@ TEST(Recommend, ACloseServiceLevelAsksForATestBeforeAFleet) {
   bare.precisions = {a->best->precision};
   const auto least = recommend(bare, catalogue(), calibration());
   ASSERT_TRUE(least);
-  EXPECT_LE(a->best->replicas, 4 * least->best->replicas);
+  // The margin of a model that nobody measured is wide, but it has a bound.
+  EXPECT_LE(a->best->replicas, 5 * least->best->replicas);
   const bool dear = *a->best->offer->on_demand_month * 0.75 > *least->best->offer->on_demand_month;
   const auto text = advice_text(r, *a);
   EXPECT_EQ(text.find("a load test: if the prediction is right") != std::string::npos, dear);

@@ -1,4 +1,4 @@
-#include "advise/efficiency.h"
+#include "advise/fit/efficiency.h"
 
 #include <algorithm>
 #include <cmath>
