@@ -5,8 +5,7 @@ if(CCACHE)
   # ccache compares the files themselves (depend mode), not what the preprocessor leaves of them: a
   # precompiled header whose source differs in a comment is another one to the compiler, which then
   # reads that header twice. So objects are shared by builds in the same folder only.
-  set(launcher ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
-      CCACHE_DEPEND=1 ${CCACHE})
+  set(launcher ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_DEPEND=1 ${CCACHE})
   set(CMAKE_C_COMPILER_LAUNCHER ${launcher})
   set(CMAKE_CXX_COMPILER_LAUNCHER ${launcher})
 endif()
