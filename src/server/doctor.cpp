@@ -8,6 +8,7 @@
 #include "agent/isolate/device_guard.h"
 #include "agent/isolate/escape_tries.h"
 #include "agent/isolate/network_guard.h"
+#include "agent/isolate/replica_guard.h"
 #include "agent/isolate/sandbox.h"
 #include "agent/network/job_network.h"
 #include "agent/node/node_policy.h"
@@ -69,6 +70,7 @@ void check_node(std::vector<Finding>& out) {
   std::vector<std::string> lines = groups.report();
   lines.push_back(agent::describe_device_guard(groups.tracks(), groups.denies_devices()));
   lines.push_back(agent::describe_network_guard(groups.tracks()));
+  lines.push_back(agent::describe_replica_guard(groups.tracks()));
   lines.push_back(agent::describe_job_networks());
   for (const std::string& line : lines) {
     const bool fine = line.find("not available") == std::string::npos;

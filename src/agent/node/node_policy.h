@@ -14,6 +14,7 @@
 //   tmp private             plain jobs have a /tmp and a /dev/shm of their own
 //   proc shared             plain jobs see all processes in /proc
 //   metadata closed         no job that could reach the cloud's metadata service
+//   replicas closed         no replica that others than gateways could call; `open`: all may
 //   disk 200GB              of the node's disk, for a job that asks for none; or half, none
 //   images ghcr.io/acme/**  these images; `none`: no images
 //   images pinned           only images that are named by their digest

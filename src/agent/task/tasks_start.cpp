@@ -533,6 +533,8 @@ void Tasks::begin(const effect::StartTask& e,
     return could_not(closed.error());
   else if (!closed)
     log_debug("task {}: {}", id.value, closed.error().message);
+  if (const Status closed = close_replica_port(e.start.port, rules, group.v2); !closed)
+    return could_not(closed.error());
   const auto disk = disk_limit(starting);
   if (!disk)
     return could_not(disk.error());

@@ -94,6 +94,14 @@ TEST(NodePolicy, SaysWhetherJobsMayRunWithoutTheMetadataGuard) {
     EXPECT_FALSE(parse_node_policy(bad)) << bad;
 }
 
+TEST(NodePolicy, SaysWhetherReplicasAnswerGatewaysAlone) {
+  EXPECT_FALSE(NodePolicy{}.rules.replicas_closed) << "where the node can";
+  EXPECT_EQ(parse_node_policy("replicas closed")->rules.replicas_closed, true);
+  EXPECT_EQ(parse_node_policy("replicas open")->rules.replicas_closed, false);
+  for (const char* bad : {"replicas", "replicas none", "replicas open closed"})
+    EXPECT_FALSE(parse_node_policy(bad)) << bad;
+}
+
 bool may_use(const std::string& policy, const std::string& image) {
   const auto parsed = parse_node_policy(policy);
   EXPECT_TRUE(parsed) << policy;
