@@ -11,7 +11,7 @@
 //   deny  bob               stronger than allow
 //   root  none              or the Billow users whose jobs may run as root
 //   isolation strict        only jobs with strict isolation
-//   tmp private             plain jobs have a /tmp and a /dev/shm of their own
+//   tmp shared              plain jobs have the node's /tmp and /dev/shm; `private`: never
 //   proc shared             plain jobs see all processes in /proc
 //   metadata closed         no job that could reach the cloud's metadata service
 //   replicas closed         no replica that others than gateways could call; `open`: all may

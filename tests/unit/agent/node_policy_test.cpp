@@ -71,9 +71,9 @@ TEST(NodePolicy, SaysHowMuchDiskJobsGet) {
 }
 
 TEST(NodePolicy, CanGiveJobsAPrivateTmp) {
-  EXPECT_FALSE(NodePolicy{}.rules.private_tmp);
-  EXPECT_TRUE(parse_node_policy("tmp private")->rules.private_tmp);
-  EXPECT_FALSE(parse_node_policy("tmp private\ntmp shared")->rules.private_tmp);
+  EXPECT_FALSE(NodePolicy{}.rules.private_tmp) << "where the node can";
+  EXPECT_EQ(parse_node_policy("tmp private")->rules.private_tmp, true);
+  EXPECT_EQ(parse_node_policy("tmp private\ntmp shared")->rules.private_tmp, false);
   for (const char* bad : {"tmp", "tmp own", "tmp private shared"})
     EXPECT_FALSE(parse_node_policy(bad)) << bad;
 }
