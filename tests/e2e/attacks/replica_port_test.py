@@ -6,7 +6,7 @@ import subprocess
 
 from attacks_neighbour_test import NEEDS_ROOT
 from endpoints_test import EndpointTest
-from rig import Rig, poll
+from rig import USUAL_POLICY, Rig, poll
 
 # The replica listens at all addresses. Asked for /self, it calls itself.
 SERVER = """
@@ -108,7 +108,7 @@ class ReplicaPorts(EndpointTest):
             self.skipTest("this machine attaches no BPF programs to control groups")
         with open(self.rig.file("caller.py"), "w", encoding="utf-8") as f:
             f.write(CALLER)
-        self.addCleanup(self.rig.node_policy, "allow 0-4294967294")
+        self.addCleanup(self.rig.node_policy, USUAL_POLICY)
 
     def serve(self, *options):
         self.deploy("app", "--max", 1, *options)
@@ -187,7 +187,7 @@ class ReplicaPorts(EndpointTest):
         self.refused(self.from_account(port, 65534))
 
     def test_the_nodes_owner_can_open_it(self):
-        self.rig.node_policy("allow 0-4294967294\nreplicas open")
+        self.rig.node_policy(USUAL_POLICY + "\nreplicas open")
         _, port = self.serve()
         self.assertIn("REACHED", self.from_account(port, 65534)["loopback"])
 
