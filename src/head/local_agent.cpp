@@ -15,6 +15,7 @@
 #include "base/lock_file.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "process/gateway_group.h"
 #include "process/spawn.h"
 
 namespace billow::head {
@@ -155,6 +156,10 @@ Result<int> ensure_local_gateway(const LocalGatewayOptions& options) {
   request.out = request.err = log.get();
   request.cwd = "/";
   request.low_ports = true;
+  // Replicas on this machine answer gateways in this group alone. Without one they answer
+  // everybody.
+  if (auto group = process::gateway_group())
+    request.cgroups = {std::move(*group)};
   BILLOW_TRY_VOID(start_detached(std::move(request)));
   return 1;
 }

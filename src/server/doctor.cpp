@@ -8,6 +8,7 @@
 #include "agent/isolate/device_guard.h"
 #include "agent/isolate/escape_tries.h"
 #include "agent/isolate/network_guard.h"
+#include "agent/isolate/replica_guard.h"
 #include "agent/isolate/sandbox.h"
 #include "agent/network/job_network.h"
 #include "agent/node/node_policy.h"
@@ -53,15 +54,20 @@ void check_gpus(std::vector<Finding>& out, const std::string& sim) {
 }
 
 // What the machine's owner has written; a file that cannot be read stops every job.
-Finding temporary_files() {
+Finding temporary_files(const agent::Sandbox& sandbox) {
   const char* named = std::getenv(agent::node_policy_variable);
   const auto policy = agent::load_node_policy(named ? named : "");
   if (!policy)
     return {"problem", "node policy: " + policy.error().message, policy.error().hint};
-  if (policy->rules.private_tmp)
+  if (policy->rules.private_tmp == false)
+    return {"note", "temporary files: plain jobs of all users share /tmp and /dev/shm",
+            "remove `tmp shared` from the node's policy to separate them"};
+  if (sandbox.makes_private_tmp())
     return {"ok", "temporary files: plain jobs have a /tmp and a /dev/shm of their own", ""};
-  return {"note", "temporary files: plain jobs of all users share /tmp and /dev/shm",
-          "write `tmp private` in /etc/billow/node.policy to separate them"};
+  return {"note",
+          "temporary files: not separate: plain jobs of all users share /tmp and /dev/shm, because "
+          "this machine does not permit mounts",
+          "run the agent as root with CAP_SYS_ADMIN"};
 }
 
 void check_node(std::vector<Finding>& out) {
@@ -69,14 +75,15 @@ void check_node(std::vector<Finding>& out) {
   std::vector<std::string> lines = groups.report();
   lines.push_back(agent::describe_device_guard(groups.tracks(), groups.denies_devices()));
   lines.push_back(agent::describe_network_guard(groups.tracks()));
+  lines.push_back(agent::describe_replica_guard(groups.tracks()));
   lines.push_back(agent::describe_job_networks());
   for (const std::string& line : lines) {
     const bool fine = line.find("not available") == std::string::npos;
     out.push_back({fine ? "ok" : "note", line, ""});
   }
-  if (::geteuid() == 0)
-    out.push_back(temporary_files());
   const agent::Sandbox sandbox = agent::Sandbox::detect();
+  if (::geteuid() == 0)
+    out.push_back(temporary_files(sandbox));
   out.push_back(
       {sandbox.kind() == agent::SandboxKind::variables_only ? "note" : "ok", sandbox.report(), ""});
   if (::geteuid() == 0)

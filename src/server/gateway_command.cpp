@@ -1,4 +1,6 @@
 // gateway: the process that serves endpoints.
+#include <unistd.h>
+
 #include <fmt/format.h>
 
 #include "base/log.h"
@@ -10,6 +12,7 @@
 #include "gateway/gateway.h"
 #include "net/address.h"
 #include "pool/ec2/bucket_access.h"
+#include "process/gateway_group.h"
 #include "server/front_door_options.h"
 #include "server/kept_on_node.h"
 
@@ -124,6 +127,11 @@ int cmd_gateway(const Parsed& parsed) {
         {Code::invalid,
          "a gateway needs either --head (a head's endpoints) or --serve (fixed endpoints)",
          "for example: billow gateway --serve hello=127.0.0.1:8000"});
+  // The head does this for its own gateway, which is not root any more when it begins.
+  if (::geteuid() == 0)
+    if (const Status entered = process::enter_gateway_group(); !entered)
+      log_debug("replicas on this machine may be closed to this gateway: {}",
+                entered.error().message);
   const Status ran = gateway::run_gateway(std::move(options));
   return ran ? 0 : report(ran.error());
 }

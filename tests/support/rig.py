@@ -94,6 +94,10 @@ class Answer:
         return f"{self.status} {self.body[:2000]!r}"
 
 
+# Tests run jobs as accounts of the system, and these look at files of the test below /tmp.
+USUAL_POLICY = "allow 0-4294967294\ntmp shared"
+
+
 class Rig:
     def __init__(self, sim="8xH100", data=None, up=True, args=(), **environment):
         self.sim = sim
@@ -108,7 +112,7 @@ class Rig:
                 MARK: self.data,
                 "BILLOW_DATA": self.data,
                 "BILLOW_SIM": sim,
-                "BILLOW_NODE_POLICY": self.node_policy("allow 0-4294967294"),
+                "BILLOW_NODE_POLICY": self.node_policy(USUAL_POLICY),
                 "BILLOW_SYSTEM_SOCKET": os.path.join(self.root, "no-head-of-the-machine"),
                 "XDG_CONFIG_HOME": os.path.join(self.root, "config"),
                 "XDG_STATE_HOME": os.path.join(self.root, "state"),
@@ -123,8 +127,7 @@ class Rig:
             self.up()
 
     def node_policy(self, text):
-        """A policy for the nodes of this rig. The usual one allows every account, because tests run
-        jobs as accounts of the system."""
+        """A policy for the nodes of this rig, instead of the usual one."""
         path = os.path.join(self.root, "node.policy")
         with open(path, "w", encoding="ascii") as f:
             f.write(text + "\n")

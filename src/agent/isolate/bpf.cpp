@@ -39,6 +39,16 @@ std::size_t BpfProgram::jump_if32(int op, int dst, std::uint32_t value) {
   return code.size() - 1;
 }
 
+void BpfProgram::set64(int dst, std::uint64_t value) {
+  put(BPF_LD | BPF_DW | BPF_IMM, dst, 0, 0, static_cast<std::int32_t>(value));
+  put(0, 0, 0, 0, static_cast<std::int32_t>(value >> 32));
+}
+
+std::size_t BpfProgram::jump_if_same(int one, int other) {
+  put(BPF_JMP | BPF_JEQ | BPF_X, one, other, 0, 0);
+  return code.size() - 1;
+}
+
 std::size_t BpfProgram::jump() {
   put(BPF_JMP | BPF_JA, 0, 0, 0, 0);
   return code.size() - 1;
@@ -76,6 +86,16 @@ Status attach_bpf(int cgroup, int program, bpf_attach_type attach) {
   attr.attach_flags = BPF_F_ALLOW_MULTI;
   if (bpf_call(BPF_PROG_ATTACH, attr) != 0)
     return fail_errno("attach a program to a control group", errno);
+  return {};
+}
+
+Status detach_bpf(int cgroup, int program, bpf_attach_type attach) {
+  bpf_attr attr{};
+  attr.target_fd = static_cast<__u32>(cgroup);
+  attr.attach_bpf_fd = static_cast<__u32>(program);
+  attr.attach_type = attach;
+  if (bpf_call(BPF_PROG_DETACH, attr) != 0)
+    return fail_errno("detach a program from a control group", errno);
   return {};
 }
 

@@ -34,12 +34,16 @@ struct BpfProgram {
   void load32(int dst, int src, int off) { put(BPF_LDX | BPF_MEM | BPF_W, dst, src, off, 0); }
   void load64(int dst, int src, int off) { put(BPF_LDX | BPF_MEM | BPF_DW, dst, src, off, 0); }
   void store32(int dst, int src, int off) { put(BPF_STX | BPF_MEM | BPF_W, dst, src, off, 0); }
+  void store16(int dst, int src, int off) { put(BPF_STX | BPF_MEM | BPF_H, dst, src, off, 0); }
+  void store64(int dst, int src, int off) { put(BPF_STX | BPF_MEM | BPF_DW, dst, src, off, 0); }
+  void set64(int dst, std::uint64_t value);
   void call(int helper) { put(BPF_JMP | BPF_CALL, 0, 0, 0, helper); }
   void map(int dst, int fd);
   void to_host_order(int dst, int width) { put(BPF_ALU | BPF_END | BPF_TO_BE, dst, 0, 0, width); }
   // Returns the jump, for land(). The 32-bit form compares the lower half of the register.
   std::size_t jump_if(int op, int dst, std::int32_t value);
   std::size_t jump_if32(int op, int dst, std::uint32_t value);
+  std::size_t jump_if_same(int one, int other);
   std::size_t jump();
   void land(std::size_t jump) { code[jump].off = static_cast<__s16>(code.size() - jump - 1); }
   void land(const std::vector<std::size_t>& jumps);
@@ -54,6 +58,7 @@ struct BpfKind {
 Result<Fd> load_bpf(const BpfProgram& program, const BpfKind& kind);
 // Attached beside the programs of others (the job's, systemd's): all of them must agree.
 Status attach_bpf(int cgroup, int program, bpf_attach_type attach);
+Status detach_bpf(int cgroup, int program, bpf_attach_type attach);
 // A program of this name that is already attached; none: an empty descriptor.
 Fd find_bpf(int cgroup, const BpfKind& kind);
 

@@ -148,6 +148,10 @@ constexpr Choice choices[] = {
      [](NodePolicy& p, bool yes) {
        p.rules.metadata_closed = yes;
      }},
+    {"replicas", "closed", "open",
+     [](NodePolicy& p, bool yes) {
+       p.rules.replicas_closed = yes;
+     }},
 };
 
 const Choice* find_choice(std::string_view word) {
@@ -201,7 +205,7 @@ Result<NodePolicy> parse_node_policy(std::string_view text) {
           Code::invalid, fmt::format("line {}: {}", number, why),
           "each line is: allow ACCOUNT…, deny ACCOUNT…, root USER…|none, isolation "
           "strict|plain, tmp private|shared, proc private|shared, metadata closed|unguarded, "
-          "disk SIZE|half|none or images PATTERN…|none|pinned|signed FILE…");
+          "replicas closed|open, disk SIZE|half|none or images PATTERN…|none|pinned|signed FILE…");
     };
     if (words.size() < 2)
       return bad(fmt::format("\"{}\" names nobody", words[0]));

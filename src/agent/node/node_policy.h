@@ -11,9 +11,10 @@
 //   deny  bob               stronger than allow
 //   root  none              or the Billow users whose jobs may run as root
 //   isolation strict        only jobs with strict isolation
-//   tmp private             plain jobs have a /tmp and a /dev/shm of their own
+//   tmp shared              plain jobs have the node's /tmp and /dev/shm; `private`: never
 //   proc shared             plain jobs see all processes in /proc
 //   metadata closed         no job that could reach the cloud's metadata service
+//   replicas closed         no replica that others than gateways could call; `open`: all may
 //   disk 200GB              of the node's disk, for a job that asks for none; or half, none
 //   images ghcr.io/acme/**  these images; `none`: no images
 //   images pinned           only images that are named by their digest

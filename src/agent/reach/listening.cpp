@@ -15,6 +15,7 @@
 #include <cstring>
 #include <optional>
 
+#include "agent/isolate/replica_guard.h"
 #include "base/text.h"
 #include "net/guard.h"
 #include "process/aside.h"
@@ -293,6 +294,7 @@ Result<Fd> begin_connect(const Listener& listener, const ConnectAs& as) {
   else
     BILLOW_TRY_VOID(make());
   Fd fd = BILLOW_TRY(std::move(made));
+  pass_replica_guard(fd.get());
   if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&target.address), target.length) != 0 &&
       errno != EINPROGRESS)
     return fail_errno("connect", errno);

@@ -216,6 +216,8 @@ class Tasks {
   void watch_port(TaskId task, std::uint16_t port);  // tasks_ports.cpp
   void look_at_ports();
   void look_at_port_of(TaskId task);
+  Status close_replica_port(std::uint16_t port, const NodeRules& rules, const std::string& cgroup);
+  void renew_closed_ports();
   void tell_port_taken(TaskStatus& status);
   std::string key_of(TaskId task) const;  // a variable that only its processes have
   int pid_of(TaskId task) const;          // its first process; 0: not known to run
@@ -288,6 +290,8 @@ class Tasks {
   std::map<std::pair<TaskId, std::uint16_t>, KnownListener> listeners_;
   PortWatch ports_;
   net::Timer ports_timer_;
+  std::vector<std::uint64_t> gateway_groups_;  // whose processes may call replicas, as last found
+  SteadyTime gateway_groups_due_;
   std::vector<TaskCgroup> groups_left_;  // of ended tasks, in which a process had not ended yet
   net::Timer groups_timer_;
   Containers containers_;

@@ -2,9 +2,57 @@
 // changes.
 #include <fmt/format.h>
 
+#include "agent/isolate/replica_guard.h"
+#include "agent/task/task_link.h"
 #include "agent/task/tasks.h"
+#include "base/log.h"
 
 namespace billow::agent {
+namespace {
+
+// A unit of systemd gets another control group each time it starts.
+constexpr Duration gateway_groups_every = seconds(1);
+
+}  // namespace
+
+// Before its first process. A replica that an earlier version of the agent started stays open: its
+// gateway may not be in a group of gateways yet.
+Status Tasks::close_replica_port(std::uint16_t port,
+                                 const NodeRules& rules,
+                                 const std::string& cgroup) {
+  if (port == 0 || rules.replicas_closed == false)
+    return {};
+  gateway_groups_ = gateway_groups();
+  const Status closed = cgroup.empty() ? fail(Code::unsupported, "it has no control group")
+                                       : close_replica(cgroup, port, gateway_groups_);
+  if (closed)
+    return {};
+  if (rules.replicas_closed == true)
+    return fail(Code::unsupported,
+                "this node cannot close the port of a replica to others than gateways, as its "
+                "policy demands: " +
+                    closed.error().message);
+  log_debug("port {} of a replica answers everybody on this node: {}", port,
+            closed.error().message);
+  return {};
+}
+
+// Idempotent. Also after an agent has begun that does not know yet what the last one had found.
+void Tasks::renew_closed_ports() {
+  const SteadyTime now = system_clock().steady();
+  if (now < gateway_groups_due_)
+    return;
+  gateway_groups_due_ = now + gateway_groups_every;
+  auto found = gateway_groups();
+  if (found == gateway_groups_)
+    return;
+  gateway_groups_ = std::move(found);
+  for (const auto& [task, link] : links_)
+    if (ports_.watches(task) && replica_closed(link->cgroup))
+      if (const Status closed = close_replica(link->cgroup, ports_.port_of(task), gateway_groups_);
+          !closed)
+        log_warn("task {}: new gateways cannot call it: {}", task.value, closed.error().message);
+}
 
 void Tasks::watch_port(TaskId task, std::uint16_t port) {
   if (port == 0)
@@ -17,6 +65,7 @@ void Tasks::watch_port(TaskId task, std::uint16_t port) {
 // Checks the ports that are due, and sets the timer for the next.
 void Tasks::look_at_ports() {
   ports_timer_.cancel();
+  renew_closed_ports();
   for (const PortWatch::Seen& seen : ports_.look(system_clock().steady()))
     callbacks_.event(task_event::PortSeen{seen.task, seen.holder, 0, seen.astray});
   if (const auto next = ports_.next())

@@ -215,21 +215,29 @@ Result<Environment> Tasks::environment_of(Starting& s) {
   return env;
 }
 
-// A /tmp of the task's own, where the machine's owner wants it. Directories below /tmp that the job
-// was given stay visible: its own, and those of Billow.
+// A /tmp of the task's own, unless the machine's owner wants the node's. Directories below /tmp
+// that the job was given stay visible: its own, and those of Billow.
 Status Tasks::make_private_tmp(Starting& s, const Environment& env) {
-  if (s.prepared || !s.spec.identity || s.start.bare || !s.rules.private_tmp)
+  if (s.prepared || !s.spec.identity || s.start.bare || s.rules.private_tmp == false)
+    return {};
+  if (!sandbox_.makes_private_tmp() && !s.rules.private_tmp)
     return {};
   if (!sandbox_.makes_private_tmp())
     return fail(Code::unsupported,
                 "this node's policy gives jobs a private /tmp, and its agent may not mount one",
                 "run the agent as root with CAP_SYS_ADMIN, or remove `tmp private`");
   const std::string name = private_tmp_name(s.start.task);
+  const std::string inner = name + "/tmp";
+  // Below a directory of the agent's: other jobs of the account do not reach it by its path.
   BILLOW_TRY(work_.directory({.relative = name,
+                              .mode = 0700,
+                              .owner = std::nullopt,
+                              .existing = OwnPlace::If::exists_fail}));
+  BILLOW_TRY(work_.directory({.relative = inner,
                               .mode = 0700,
                               .owner = s.user.identity,
                               .existing = OwnPlace::If::exists_fail}));
-  s.spec.private_tmp = work_.below(name);
+  s.spec.private_tmp = work_.below(inner);
   s.spec.shown = {s.spec.cwd,        s.user.home,    work_.path(),     cache_.path(),
                   temporary_.path(), memory_.path(), executable_dir(), options_.sim_state_dir,
                   "/tmp/nvidia-mps"};
@@ -533,6 +541,8 @@ void Tasks::begin(const effect::StartTask& e,
     return could_not(closed.error());
   else if (!closed)
     log_debug("task {}: {}", id.value, closed.error().message);
+  if (const Status closed = close_replica_port(e.start.port, rules, group.v2); !closed)
+    return could_not(closed.error());
   const auto disk = disk_limit(starting);
   if (!disk)
     return could_not(disk.error());

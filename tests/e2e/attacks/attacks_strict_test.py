@@ -13,7 +13,7 @@ import urllib.request
 from attacks_image_test import ImagePython
 from attacks_kernel_test import REFUSED, escapes
 from attacks_neighbour_test import NEEDS_ROOT, TRIES, Neighbours
-from rig import BILLOW, PROGRAMS_IN_TMP, Rig, poll
+from rig import USUAL_POLICY, BILLOW, PROGRAMS_IN_TMP, Rig, poll
 
 STRICT = ("--isolation", "strict")
 # Errors that say: there is no such process, network or writable file on this side of the wall.
@@ -304,7 +304,7 @@ class Strict(unittest.TestCase):
         self.assertEqual(self.walled.cli(*command, "--", "true", cwd=where).code, 0)
 
     def test_a_node_can_require_it(self):
-        usual = "allow 0-4294967294\nroot root"
+        usual = USUAL_POLICY + "\nroot root"
         self.addCleanup(self.rig.node_policy, usual)
         self.rig.node_policy(usual + "\nisolation strict")
         where = self.walled.directory(self)

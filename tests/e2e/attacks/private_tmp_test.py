@@ -1,4 +1,5 @@
-"""Plain jobs on a node whose policy says `tmp private`: what they see of /tmp and /dev/shm."""
+"""Plain jobs: what they see of /tmp and /dev/shm, which are their own unless the node's policy says
+otherwise."""
 import os
 import shutil
 import stat
@@ -18,7 +19,43 @@ while True:
     call(-100, a, -100, b, 2)
 """
 
-POLICY = "allow 0-4294967294\ntmp private"
+# Ways of a job into the directories of another one.
+TRIES = """
+read_it() { { cat "$1"; ls "$(dirname "$1")"; echo planted > "$1"; } 2>/dev/null; }
+for d in /tmp /dev/shm; do
+  read_it $d/open/billow-mine
+  for p in $1 [0-9]*; do
+    read_it /proc/$p/root$d/open/billow-mine
+    read_it /proc/$p/cwd$d/open/billow-mine
+  done
+done
+cd /proc && for p in [0-9]*; do read_it /proc/$p/root/tmp/open/billow-mine; done; cd /
+read_it $2/billow-mine
+read_it $2/open/billow-mine
+ls -R /var/tmp /tmp /dev/shm 2>/dev/null | grep billow-mine
+mkdir /tmp/x /tmp/open 2>/dev/null; ln -s $2 /tmp/x/link; read_it /tmp/x/link/billow-mine
+unshare -m sh -c "umount /tmp; cat /tmp/open/billow-mine" 2>/dev/null
+umount /tmp 2>/dev/null; umount /dev/shm 2>/dev/null; cat /tmp/open/billow-mine 2>/dev/null
+nsenter -t $1 -m cat /tmp/open/billow-mine 2>/dev/null
+echo tried
+"""
+
+
+def pids_of_job(job):
+    """Of all processes that have the job's number in their variables."""
+    out = []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/environ", "rb") as f:
+                    if f"BILLOW_JOB_ID={job}".encode() in f.read().split(b"\0"):
+                        out.append(int(name))
+            except OSError:
+                pass
+    return out
+
+
+POLICY = "allow 0-4294967294"
 
 
 @NEEDS_ROOT
@@ -31,6 +68,9 @@ class PrivateTmp(unittest.TestCase):
         cls.rig.ok("user", "create", "bo", "--unix-name", "nobody")
         cls.rig.ok("project", "member", "default", "bo")
         cls.token = cls.rig.token_for("bo")
+        cls.rig.ok("user", "create", "cy", "--unix-name", "games")
+        cls.rig.ok("project", "member", "default", "cy")
+        cls.others = {"the same account": cls.token, "another account": cls.rig.token_for("cy")}
         cls.mark = f"/tmp/billow-seen-by-all-{os.getpid()}"
         with open(cls.mark, "w", encoding="ascii"):
             pass
@@ -61,6 +101,25 @@ class PrivateTmp(unittest.TestCase):
         seen = self.shell(f"ls {self.mark} /tmp/mine /dev/shm/mine 2>/dev/null; echo end")
         self.assertEqual(seen, "end\n")
         self.assertEqual(self.rig.job(job)["state"], "running")
+
+    def test_other_jobs_do_not_get_into_it(self):
+        job = self.submit(
+            "umask 0; for d in /tmp /dev/shm; do mkdir $d/open; echo the secret >"
+            " $d/open/billow-mine; done; echo begun; exec sleep 600"
+        )
+        held = next(p for p in pids_of_job(job) if os.path.exists(f"/proc/{p}/root/tmp/open"))
+        place = os.path.dirname(self.found("billow-mine"))
+        for who, token in self.others.items():
+            body = self.rig.spec("sh", "-c", TRIES, "sh", str(held), place, cwd="/")
+            attack = self.rig.api("POST", "/v1/jobs", body, token=token).json["id"]
+            poll(lambda: self.rig.job(attack)["state"] in ("succeeded", "failed"), "its end", 60)
+            log = self.rig.cli("logs", attack).text
+            with self.subTest(who):
+                self.assertIn("tried", log)
+                self.assertNotIn("secret", log)
+                self.assertNotIn("billow-mine", log)
+        with open(f"/proc/{held}/root/tmp/open/billow-mine", encoding="ascii") as f:
+            self.assertEqual(f.read(), "the secret\n")
 
     def test_it_can_be_used(self):
         got = self.shell(
@@ -179,7 +238,7 @@ class PrivateTmp(unittest.TestCase):
 
     def test_it_is_the_owners_choice(self):
         self.addCleanup(self.rig.node_policy, POLICY)
-        self.rig.node_policy("allow 0-4294967294")
+        self.rig.node_policy("allow 0-4294967294\ntmp shared")
         self.assertEqual(self.shell(f"ls {self.mark}").strip(), self.mark)
 
 

@@ -71,9 +71,9 @@ TEST(NodePolicy, SaysHowMuchDiskJobsGet) {
 }
 
 TEST(NodePolicy, CanGiveJobsAPrivateTmp) {
-  EXPECT_FALSE(NodePolicy{}.rules.private_tmp);
-  EXPECT_TRUE(parse_node_policy("tmp private")->rules.private_tmp);
-  EXPECT_FALSE(parse_node_policy("tmp private\ntmp shared")->rules.private_tmp);
+  EXPECT_FALSE(NodePolicy{}.rules.private_tmp) << "where the node can";
+  EXPECT_EQ(parse_node_policy("tmp private")->rules.private_tmp, true);
+  EXPECT_EQ(parse_node_policy("tmp private\ntmp shared")->rules.private_tmp, false);
   for (const char* bad : {"tmp", "tmp own", "tmp private shared"})
     EXPECT_FALSE(parse_node_policy(bad)) << bad;
 }
@@ -91,6 +91,14 @@ TEST(NodePolicy, SaysWhetherJobsMayRunWithoutTheMetadataGuard) {
   EXPECT_EQ(parse_node_policy("metadata closed")->rules.metadata_closed, true);
   EXPECT_EQ(parse_node_policy("metadata unguarded")->rules.metadata_closed, false);
   for (const char* bad : {"metadata", "metadata open", "metadata closed unguarded"})
+    EXPECT_FALSE(parse_node_policy(bad)) << bad;
+}
+
+TEST(NodePolicy, SaysWhetherReplicasAnswerGatewaysAlone) {
+  EXPECT_FALSE(NodePolicy{}.rules.replicas_closed) << "where the node can";
+  EXPECT_EQ(parse_node_policy("replicas closed")->rules.replicas_closed, true);
+  EXPECT_EQ(parse_node_policy("replicas open")->rules.replicas_closed, false);
+  for (const char* bad : {"replicas", "replicas none", "replicas open closed"})
     EXPECT_FALSE(parse_node_policy(bad)) << bad;
 }
 
