@@ -165,7 +165,7 @@ void Back::stream_eof() {
 void Back::stream_failed(std::string reason) {
   const auto keep = shared_from_this();
   if (front_)
-    lost(std::move(reason));
+    lost(reason);
 }
 
 void Back::lost(const std::string& why) {

@@ -201,7 +201,7 @@ Result<std::string> ObjectCache::fetch(const s3::Objects& objects,
                                        const Asked& asked,
                                        const s3::Object& object,
                                        const std::string& key) {
-  const std::string arriving = options_.directory + "/arriving/" + hex(random_bytes(12));
+  std::string arriving = options_.directory + "/arriving/" + hex(random_bytes(12));
   const Fd fd(::open(arriving.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (!fd)
     return fail_errno(arriving, errno);

@@ -25,6 +25,7 @@ void BpfProgram::put(int op, int dst, int src, int off, std::int32_t imm) {
 }
 
 void BpfProgram::map(int dst, int fd) {
+  // NOLINTNEXTLINE(misc-redundant-expression): two of the three parts are 0
   put(BPF_LD | BPF_DW | BPF_IMM, dst, BPF_PSEUDO_MAP_FD, 0, fd);
   put(0, 0, 0, 0, 0);
 }

@@ -25,6 +25,7 @@ struct BpfProgram {
   void put(int op, int dst, int src, int off, std::int32_t imm);
   void move(int dst, int src) { put(BPF_ALU64 | BPF_MOV | BPF_X, dst, src, 0, 0); }
   void set(int dst, std::int32_t value) { put(BPF_ALU64 | BPF_MOV | BPF_K, dst, 0, 0, value); }
+  // NOLINTNEXTLINE(misc-redundant-expression): two of the three parts are 0
   void add(int dst, std::int32_t value) { put(BPF_ALU64 | BPF_ADD | BPF_K, dst, 0, 0, value); }
   void bits(int dst, std::int32_t mask) { put(BPF_ALU64 | BPF_AND | BPF_K, dst, 0, 0, mask); }
   void shift_right(int dst, std::int32_t by) { put(BPF_ALU64 | BPF_RSH | BPF_K, dst, 0, 0, by); }

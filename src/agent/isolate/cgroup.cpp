@@ -236,7 +236,7 @@ Result<TaskCgroup> Cgroups::create_for_uplink(TaskId id, std::int64_t cpu_milli)
 Result<TaskCgroup> Cgroups::create_leaf(const std::string& leaf, const CgroupLimits& limits) const {
   TaskCgroup group;
   auto make = [&](const std::string& parent) -> Result<std::string> {
-    const std::string path = parent + leaf;
+    std::string path = parent + leaf;
     if (const int error = make_dir(path))
       return fail_errno("create the cgroup " + path, error);
     return path;

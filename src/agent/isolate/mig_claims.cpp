@@ -46,7 +46,7 @@ Result<std::string> MigClaims::claim(TaskId task, const GpuInfo& card, const Gpu
   }
   if (!chosen && backend_) {
     sweep();
-    const std::string uuid = BILLOW_TRY(make(card, grant));
+    std::string uuid = BILLOW_TRY(make(card, grant));
     held_[uuid] = task;
     return uuid;
   }

@@ -39,7 +39,7 @@ SecretFiles::SecretFiles(const std::string& directory, const std::string& owner,
       key_(std::move(key)) {}
 
 std::string SecretFiles::name(TaskId task, const char* purpose) const {
-  const std::string number = std::to_string(task.value);
+  std::string number = std::to_string(task.value);
   if (key_.empty())
     return number;
   return number + "-" + hmac_sha256_hex(key_, purpose + number).substr(0, 32);

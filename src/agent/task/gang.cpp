@@ -35,7 +35,7 @@ std::string write_hostfile(const std::string& directory, const wire::agent_v1::S
   std::string text;
   for (const std::string& address : split(addresses->second, ','))
     text += fmt::format("{} slots={}\n", address, start.procs);
-  const std::string path = path_of(directory, start.task);
+  std::string path = path_of(directory, start.task);
   ::unlink(path.c_str());
   const Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644));
   if (!fd || !write_all(fd.get(), text)) {

@@ -364,7 +364,7 @@ Result<std::string> Tasks::work_dir_of(const Starting& s) {
     return make_work_dir(work_, start.task, s.user);
   const auto tree = files::parse_digest(start.env.at(surroundings::files));
   const auto project = start.env.find("BILLOW_PROJECT");
-  const std::string path = work_.below(std::to_string(start.task.value));
+  std::string path = work_.below(std::to_string(start.task.value));
   if (options_.spares && tree && project != start.env.end() && !s.confined() &&
       options_.spares->take({s.user.identity.uid, start.owner, project->second}, *tree, start.task,
                             path))

@@ -1,5 +1,7 @@
 #include "core/agent/core.h"
 
+#include <fmt/format.h>
+
 #include "base/check.h"
 
 namespace billow::agent {

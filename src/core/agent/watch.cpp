@@ -1,12 +1,13 @@
 #include "core/agent/watch.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace billow::agent {
 
 // A project that wants earlier warnings gets earlier, less certain verdicts.
 void TaskWatch::set_rules(IdleRules rules) {
-  rules_ = std::move(rules);
+  rules_ = rules;
   IdleTuning tuning;
   tuning.confirm_after = std::clamp(rules_.policy.warn_after, seconds(5), tuning.confirm_after);
   tuning.host_window = std::min(tuning.host_window, tuning.confirm_after);
@@ -142,9 +143,10 @@ TaskMeter TaskWatch::meter(SteadyTime now) const {
   out.active = out.active + std::max(counted_, active_by(now));
   out.energy_mj += energy_uj_ / 1000;
   out.gpu_mem_peak_mib = std::max(out.gpu_mem_peak_mib, peaks.gpu_mem_peak_mib);
-  out.sm_peak_pct = std::max(out.sm_peak_pct, static_cast<std::int32_t>(peaks.sm_peak_pct + 0.5));
+  out.sm_peak_pct =
+      std::max(out.sm_peak_pct, static_cast<std::int32_t>(std::lround(peaks.sm_peak_pct)));
   out.engine_p95_pct =
-      std::max(out.engine_p95_pct, static_cast<std::int32_t>(peaks.engine_p95_pct() + 0.5));
+      std::max(out.engine_p95_pct, static_cast<std::int32_t>(std::lround(peaks.engine_p95_pct())));
   out.measured = out.measured || measured_;
   out.egress_bytes = sent_bytes_;
   return out;

@@ -41,7 +41,7 @@ class TaskWatch {
  public:
   TaskWatch(IdleRules rules, SteadyTime now, TaskMeter before = {})
       : from_(now), before_(before), sent_bytes_(before.egress_bytes) {
-    set_rules(std::move(rules));
+    set_rules(rules);
   }
 
   void set_rules(IdleRules rules);

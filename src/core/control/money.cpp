@@ -285,7 +285,7 @@ struct Consequences {
         continue;
       NodePriceSet priced = price_node(state, node, context.prices);
       if (only_unknown || priced.rate != state.money.books.node_rate(id))
-        events.push_back(std::move(priced));
+        events.push_back(priced);
     }
   }
   void operator()(const HeadStarted&) { price_all(true); }

@@ -18,7 +18,8 @@ std::string gpus_text(std::int64_t milli) {
 std::string size_text(std::int64_t mib) {
   if (mib < 1024)
     return fmt::format("{} MiB", mib);
-  return fmt::format("{:g} GiB", static_cast<double>(mib * 10 / 1024) / 10);
+  const std::int64_t tenths = mib * 10 / 1024;
+  return fmt::format("{:g} GiB", static_cast<double>(tenths) / 10);
 }
 
 std::string sentence(std::string text) {

@@ -48,7 +48,7 @@ Result<std::string> Gateway::webhook_key() const {
     return make_signing_key();
   if (file_exists(path))
     return read_file(path, 64 << 10);
-  const std::string key = make_signing_key();
+  std::string key = make_signing_key();
   BILLOW_TRY_VOID(write_file_atomic(path, key, 0600));
   return key;
 }
