@@ -4,10 +4,12 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
-// GCC 12 takes the "undefined" operands in its own header for mistakes.
+// GCC 12 takes the "undefined" operands in its own header for mistakes; Clang has no such warning.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wuninitialized"
+#ifndef __clang__
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
 #include <immintrin.h>
 #pragma GCC diagnostic pop
 
