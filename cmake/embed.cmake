@@ -19,7 +19,8 @@ function(billow_embed target name file)
   endif()
   set(write ${CMAKE_COMMAND} -DEMBED_NAME=${name} -DEMBED_FILE=${file}
     -DEMBED_TEMPLATE=${template} -DEMBED_SOURCE=${source} -P ${billow_embed_script})
-  if(NOT EXISTS ${source})  # for tools that read the list of sources before a build
+  # For tools that read the list of sources before a build. Some files are made by the build only.
+  if(EXISTS ${file} AND NOT EXISTS ${source})
     execute_process(COMMAND ${write} COMMAND_ERROR_IS_FATAL ANY)
   endif()
   add_custom_command(OUTPUT ${source} COMMAND ${write}
