@@ -40,9 +40,14 @@ bool bind_line(const Entry& e, const char** out) {
          strchr(second + 1, '\n') == nullptr && strstr(*out, "/../") == nullptr && e.bytes < 8192;
 }
 
-// Absolute, without a way upwards.
+// Absolute, without a way upwards. A name may begin with dots.
 bool shown_path(const Entry& e, const char** out) {
-  return absolute(e, out) && strstr(*out, "/..") == nullptr && e.bytes < 4096;
+  if (!absolute(e, out) || e.bytes >= 4096)
+    return false;
+  for (const char* at = strstr(*out, "/.."); at != nullptr; at = strstr(at + 1, "/.."))
+    if (at[3] == 0 || at[3] == '/')
+      return false;
+  return true;
 }
 
 // Relative to /dev and unable to leave it.

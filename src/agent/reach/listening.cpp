@@ -95,8 +95,8 @@ std::uint64_t our_network() {
 void make_reachable(Row& found) {
   unsigned char* bytes = found.address.sin6_addr.s6_addr;
   if (found.v4) {
-    const unsigned char loopback[4] = {127, 0, 0, 1};
-    if (bytes[0] == 0)
+    const unsigned char any[4] = {}, loopback[4] = {127, 0, 0, 1};
+    if (std::memcmp(bytes, any, sizeof any) == 0)
       std::memcpy(bytes, loopback, sizeof loopback);
   } else if (IN6_IS_ADDR_UNSPECIFIED(&found.address.sin6_addr)) {
     found.address.sin6_addr = in6addr_loopback;

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "agent/content/file_service.h"
 #include "agent/content/project_leftovers.h"
@@ -243,7 +244,8 @@ Status Tasks::make_private_tmp(Starting& s, const Environment& env) {
                   "/tmp/nvidia-mps"};
   for (const BoundVolume& volume : s.start.volumes)
     s.spec.shown.push_back(volume.source);
-  for (const char* variable : {"BILLOW_CHECKPOINT_DIR", "BILLOW_CHECKPOINT", "BILLOW_CACHE"})
+  for (const char* variable :
+       {"BILLOW_CHECKPOINT_DIR", "BILLOW_CHECKPOINT", "BILLOW_CACHE", "TMPDIR"})
     if (const auto found = env.find(variable); found != env.end())
       s.spec.shown.push_back(found->second);
   for (const char* variable :
@@ -251,6 +253,8 @@ Status Tasks::make_private_tmp(Starting& s, const Environment& env) {
     if (const auto found = env.find(variable); found != env.end())
       s.spec.shown.push_back(found->second.substr(0, found->second.rfind('/')));
   std::erase_if(s.spec.shown, [](const std::string& path) { return !path.starts_with('/'); });
+  for (std::string& path : s.spec.shown)
+    path = std::filesystem::path(path).lexically_normal().native();
   return {};
 }
 

@@ -128,6 +128,20 @@ class PrivateTmp(unittest.TestCase):
         )
         self.assertIn("x\ntmpfs", got)
 
+    def test_directories_that_the_job_was_given_stay(self):
+        top = tempfile.mkdtemp(prefix="billow-given-", dir="/tmp")
+        self.addCleanup(shutil.rmtree, top)
+        shutil.chown(top, "nobody")
+        os.mkdir(f"{top}/..data")  # a name that begins with dots is an ordinary one
+        shutil.chown(f"{top}/..data", "nobody")
+        got = self.shell("mktemp; pwd", "--env", f"TMPDIR={top}", cwd=f"{top}/..data")
+        self.assertIn(f"{top}/tmp.", got)
+        self.assertTrue(got.endswith(f"{top}/..data\n"), got)
+        body = self.rig.spec("pwd", cwd=f"{top}/..data/../..data")
+        job = self.rig.api("POST", "/v1/jobs", body, token=self.token).json["id"]
+        poll(lambda: self.rig.job(job)["state"] in ("succeeded", "failed"), "its end", 60)
+        self.assertEqual(self.rig.job(job)["state"], "succeeded", self.rig.cli("logs", job))
+
     def test_it_goes_with_the_job(self):
         job = self.submit("echo secret > /tmp/left-behind; echo begun; sleep 600")
         self.rig.ok("stop", "--force", job)

@@ -163,18 +163,43 @@ class ReplicaPorts(EndpointTest):
         )
         self.assertNotIn("the answer", done.text, done)
 
+    def test_a_tunnel_to_an_address_that_looks_like_any_does_not_reach_it(self):
+        _, port = self.serve()
+        # IP_FREEBIND, which everybody may set: at an address that this machine does not have.
+        listen = (
+            "import socket, time; s = socket.socket(); s.setsockopt(0, 15, 1)"
+            f"; s.bind(('0.1.2.3', {port})); s.listen(); print('begun', flush=True)"
+            "; time.sleep(600)"
+        )
+        words = ("submit", "--json", "--gpus", "0", "--no-sync", "--", "python3", "-c", listen)
+        job = self.rig.cli(*words, cwd="/", env=self.bo).json["id"]
+        self.addCleanup(self.rig.cli, "stop", "--force", job)
+        poll(lambda: "begun" in self.rig.cli("logs", job).text, "its start", 60)
+        self.assertNotIn(b"the answer", self.through_tunnel(job, port, self.bo))
+
+    def through_tunnel(self, job, port, env=None):
+        """What comes back for a request through `billow port-forward`."""
+        tunnel = self.rig.start("port-forward", job, f":{port}", env=env or {})
+        try:
+            local = int(tunnel.stdout.readline().decode().split(":")[1].split()[0])
+            with socket.create_connection(("127.0.0.1", local), 20) as s:
+                s.sendall(b"GET / HTTP/1.0\r\n\r\n")
+                got = b""
+                while piece := s.recv(4096):
+                    got += piece
+                return got
+        except ConnectionError:
+            return b""
+        finally:
+            tunnel.terminate()
+            tunnel.wait()
+            tunnel.stdout.close()
+            tunnel.stderr.close()
+
     def test_its_gateway_itself_and_tunnels_reach_it(self):
         replica, port = self.serve()
         self.assertEqual(self.call("app", "/self")[2], b"the answerthe answer")
-        tunnel = self.rig.start("port-forward", replica, f":{port}")
-        self.addCleanup(tunnel.stderr.close)
-        self.addCleanup(tunnel.stdout.close)
-        self.addCleanup(tunnel.wait)
-        self.addCleanup(tunnel.terminate)
-        local = int(tunnel.stdout.readline().decode().split(":")[1].split()[0])
-        with socket.create_connection(("127.0.0.1", local), 20) as s:
-            s.sendall(b"GET / HTTP/1.0\r\n\r\n")
-            self.assertIn(b"200", s.recv(4096))
+        self.assertIn(b"the answer", self.through_tunnel(replica, port))
 
     def test_it_stays_closed_while_agent_and_gateway_are_replaced(self):
         _, port = self.serve()

@@ -96,6 +96,13 @@ TEST(Spec, RefusesNonsenseInWordsForAUser) {
   s = full_spec();
   s.hide_devices = {"../etc/shadow"};
   EXPECT_FALSE(agent::encode_spec(s));
+  for (const char* upwards : {"/tmp/..", "/tmp/../etc", "/tmp/..x/../y"}) {
+    s = full_spec();
+    s.shown = {upwards};
+    EXPECT_FALSE(agent::encode_spec(s)) << upwards;
+  }
+  s.shown = {"/tmp/..data/x", "/tmp/...", "/tmp/..x/..y"};
+  EXPECT_TRUE(agent::encode_spec(s));
   s = full_spec();
   s.argv.push_back(std::string(supervise::spec_bytes_max, 'x'));
   EXPECT_EQ(agent::encode_spec(s).error().code, Code::too_large);
