@@ -134,7 +134,7 @@ class PrivateTmp(unittest.TestCase):
         shutil.chown(top, "nobody")
         os.mkdir(f"{top}/..data")  # a name that begins with dots is an ordinary one
         shutil.chown(f"{top}/..data", "nobody")
-        got = self.shell("mktemp; pwd", "--env", f"TMPDIR={top}", cwd=f"{top}/..data")
+        got = self.shell("mktemp; pwd", "--env-var", f"TMPDIR={top}", cwd=f"{top}/..data")
         self.assertIn(f"{top}/tmp.", got)
         self.assertTrue(got.endswith(f"{top}/..data\n"), got)
         body = self.rig.spec("pwd", cwd=f"{top}/..data/../..data")
