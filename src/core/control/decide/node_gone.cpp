@@ -279,7 +279,8 @@ void machine_gone(const State& state,
                                         .billed = context.billed,
                                         .existed = gone.existed,
                                         .reason = reason,
-                                        .from = gone.billed_from}),
+                                        .from = gone.billed_from,
+                                        .told = static_cast<bool>(gone.billed_to)}),
                   .account = machine.account});
 }
 
