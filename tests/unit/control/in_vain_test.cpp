@@ -61,6 +61,28 @@ struct Renting : PoolWorld {
   std::size_t count(MachineState in) const { return machines(in).size(); }
 };
 
+TEST(InVain, AHeadThatHasJustStartedWaitsForAgentsBeforeItBelievesAList) {
+  Renting w;
+  w.must(AddPool{w.rented()});
+  const JobId job = w.submit(8);
+  w.must(PlanPools{});
+  w.joins(w.wanted().at(0), 8);
+  w.list();
+  ASSERT_EQ(w.state().find_job(job)->state, JobState::running);
+  w.pass(hours(1));
+  w.must(StartHead{.version = "1", .epoch = 2, .admin = "ana"});
+  const PoolId pool = w.only_pool().id;
+  w.must(PoolSeen{pool, {}, w.now});
+  w.pass(limits::agent_unreachable_after);
+  w.must(PoolSeen{pool, {}, w.now});
+  ASSERT_TRUE(w.state().find_job(job)) << "its agent may be about to connect";
+  EXPECT_EQ(w.state().find_job(job)->state, JobState::running);
+  w.pass(seconds(1));
+  w.must(PoolSeen{pool, {}, w.now});
+  EXPECT_TRUE(w.machines("").empty());
+  w.check_replay();
+}
+
 TEST(InVain, AClockThatIsSetChangesNoBill) {
   for (const Duration step : {hours(6), hours(-6)}) {
     SCOPED_TRACE(step.ns > 0 ? "forwards" : "backwards");

@@ -41,11 +41,15 @@ bool has_ended(const Machine& machine, const Pool& pool, WallTime listed_at) {
   return machine.wanted_at + lag < listed_at;
 }
 
-// Whether a node of the machine is connected.
-bool machine_answers(const State& state, const Machine& machine) {
+// Whether a node of the machine is connected, or was until a moment ago: a head that has just
+// started has not heard from all nodes yet. Real silence is noticed only after this time.
+bool machine_answers(const State& state, const Machine& machine, const Context& context) {
   const std::vector<NodeId> nodes = nodes_of(state, machine);
-  return std::any_of(nodes.begin(), nodes.end(),
-                     [&](NodeId id) { return state.nodes.at(id).reachable; });
+  return std::any_of(nodes.begin(), nodes.end(), [&](NodeId id) {
+    const Node& node = state.nodes.at(id);
+    return node.reachable ||
+           context.billed - node.unreachable_since <= limits::agent_unreachable_after;
+  });
 }
 
 // What was asked for is not asked for again for a while: the one offer, or the whole pool if it
@@ -289,7 +293,8 @@ bool Decider::machine_omitted(const Pool& pool,
   // within seconds.
   const bool final_list = pool.capabilities && pool.capabilities->list_is_final;
   if (!has_ended(machine, pool, list.looked_at) ||
-      (machine.state == MachineState::here && !final_list && machine_answers(state, machine)) ||
+      (machine.state == MachineState::here && !final_list &&
+       machine_answers(state, machine, context)) ||
       may_run_twice(state, machine, context))
     return true;
   const std::string reason =
