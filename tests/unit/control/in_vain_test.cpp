@@ -83,6 +83,37 @@ TEST(InVain, AHeadThatHasJustStartedWaitsForAgentsBeforeItBelievesAList) {
   w.check_replay();
 }
 
+MachineOffer eight(std::string instance = "p5.48xlarge") {
+  MachineOffer o;
+  o.instance = std::move(instance);
+  o.region = "us-1";
+  o.zone = "us-1a";
+  o.gpu_type = "H100";
+  o.gpus = 8;
+  o.price_h = price_h;
+  o.price = {price_h.value / 3600};
+  return o;
+}
+
+TEST(InVain, AMachineThatLacksAGpuIsNoMeasureForOthersOfItsOffer) {
+  Renting w;
+  w.add("aws", {eight()});
+  const JobId first = w.submit(1);
+  w.must(PlanPools{});
+  w.joins(w.wanted().at(0), 7);
+  ASSERT_EQ(w.state().find_job(first)->state, JobState::running);
+  EXPECT_TRUE(admissible(w.state(), PoolWorld::spec(8)));
+  const JobId large = w.submit(8);
+  w.must(PlanPools{});
+  ASSERT_EQ(w.wanted().size(), 1u);
+  w.joins(w.wanted()[0], 8);
+  EXPECT_EQ(w.state().find_job(large)->state, JobState::running);
+  // What else was learned of it counts.
+  JobSpec cores = PoolWorld::spec(8);
+  cores.resources.cpu_milli = 65'000;
+  EXPECT_FALSE(admissible(w.state(), cores));
+}
+
 TEST(InVain, AClockThatIsSetChangesNoBill) {
   for (const Duration step : {hours(6), hours(-6)}) {
     SCOPED_TRACE(step.ns > 0 ? "forwards" : "backwards");
