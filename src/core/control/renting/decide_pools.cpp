@@ -17,6 +17,7 @@
 #include "core/control/renting/offers.h"
 #include "core/control/renting/pool_limits.h"
 #include "core/control/renting/twins.h"
+#include "core/control/renting/unused.h"
 
 namespace billow::control {
 namespace {
@@ -303,7 +304,7 @@ bool Decider::machine_omitted(const Pool& pool,
   machine_gone(state, machine,
                {.reason = reason,
                 .existed = !machine.external.empty() || !machine.booked.empty(),
-                .unused = never_joined && is_unused(state, machine)},
+                .unused = ended_wasted(state, machine, events, context.now)},
                context, events);
   // It ended before its agent connected: the next one would end the same way at once.
   if (never_joined)
@@ -344,8 +345,7 @@ void Decider::provider_ended(const Pool& pool,
                  {.reason = machine.reason.empty() ? why : machine.reason,
                   .billed_to = seen.billed_to,
                   .existed = !taken_back,
-                  .unused = machine.state == MachineState::wanted && !taken_back &&
-                            is_unused(state, machine),
+                  .unused = !taken_back && ended_wasted(state, machine, events, context.now),
                   .billed_from = seen.billed_from},
                  context, events);
   else if (machine.state != MachineState::releasing)
