@@ -334,6 +334,13 @@ NanoUsd Books::time_cost(NodeId id, WallTime until) const {
   return sum;
 }
 
+WallTime Books::began(NodeId id) const {
+  const auto node = nodes_.find(id);
+  return node == nodes_.end() || node->second.spans.empty()
+             ? WallTime{}
+             : node->second.spans.begin()->second.from;
+}
+
 Rate Books::node_rate(NodeId id) const {
   const auto node = nodes_.find(id);
   return node == nodes_.end() || node->second.spans.empty()

@@ -195,6 +195,7 @@ class Books {
   bool knows(NodeId node) const { return nodes_.contains(node); }
   NanoUsd fleet_between(NodeId node, WallTime from, WallTime to) const;
   NanoUsd time_cost(NodeId node, WallTime until) const;  // from its beginning, without purchases
+  WallTime began(NodeId node) const;                     // when it first had a price; zero: never
   Rate node_rate(NodeId node) const;                     // the latest known
   std::vector<LeaseId> open_leases() const;
   const LeaseOpened* opened(LeaseId lease) const;

@@ -15,6 +15,7 @@ struct PoolWorld {
   Core core{State{}, {}};
   std::vector<Event> history;
   WallTime now{1'000'000'000'000};
+  WallTime billed;                // the billing clock; zero: like `now`
   std::int64_t disk_mib_max = 0;  // of the pools that are added
 
   PoolWorld() {
@@ -26,11 +27,11 @@ struct PoolWorld {
   }
   const State& state() const { return core.state(); }
   Status run(const Command& command) {
-    auto step = core.execute(command, {"head", ""}, now);
+    auto step = core.execute(command, {"head", ""}, now, billed);
     if (!step)
       return pass(step.error());
     keep(std::move(*step));
-    plan_all(core, [&] { keep(core.plan(now)); });
+    plan_all(core, [&] { keep(core.plan(now, billed)); });
     return {};
   }
   void keep(Step step) {

@@ -1,5 +1,6 @@
 // What pools must never do with money: rent for jobs that cannot run there, for jobs that a quota
 // holds back, or again and again. And what machines cost: from the order on, as the provider bills.
+#include "base/limits.h"
 #include "base/rng.h"
 #include "core/control/renting/bills.h"
 #include "core/control/renting/pool_limits.h"
@@ -231,7 +232,7 @@ TEST(Renting, AListThatOmitsAConnectedMachineEndsNothing) {
   const PoolId pool = w.state().pools.begin()->first;
   w.must(PoolSeen{pool, {}, w.now});
   EXPECT_EQ(w.state().find_job(job)->state, JobState::running);
-  w.must(NodeSilent{w.state().nodes.begin()->first});
+  w.must(NodeSilent{w.state().nodes.begin()->first, limits::agent_unreachable_after + seconds(1)});
   w.must(PoolSeen{pool, {}, w.now});
   EXPECT_TRUE(w.machines("").empty()) << "a silent node does not outweigh it";
 }

@@ -233,12 +233,6 @@ JobId kind_of_job(const State& state, JobId id) {
   return !job ? JobId{} : job->array ? job->array : job->id;
 }
 
-bool is_unused(const State& state, const Machine& machine) {
-  const Job* job = state.find_job(machine.job);
-  return !machine.used && job && job->state == JobState::queued &&
-         (job->spec->nodes == 1 || machine.nodes == job->spec->nodes);
-}
-
 bool may_run_twice(const State& state, const Machine& machine, const Context& context) {
   // Its agent may have been heard from last when a message of ours still reached it.
   constexpr Duration fence = limits::agent_unreachable_after + limits::fenced_after;
@@ -279,7 +273,8 @@ void machine_gone(const State& state,
                                         .billed = context.billed,
                                         .existed = gone.existed,
                                         .reason = reason,
-                                        .from = gone.billed_from}),
+                                        .from = gone.billed_from,
+                                        .told = static_cast<bool>(gone.billed_to)}),
                   .account = machine.account});
 }
 

@@ -45,7 +45,5 @@ ExitStatus lost_exit(std::string why);
 // A process can outlive its allocation, whatever the provider lists: nothing starts again before
 // the agent's own deadline has passed.
 bool may_run_twice(const State& state, const Machine& machine, const Context& context);
-// Whether the job that the machine was ordered for still waits, and none has run on it.
-bool is_unused(const State& state, const Machine& machine);
 
 }  // namespace billow::control

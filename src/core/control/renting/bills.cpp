@@ -14,6 +14,21 @@ NanoUsd provider_amount(NanoUsd per_hour, Duration lasted, Duration minimum, Dur
   return {static_cast<std::int64_t>(static_cast<__int128>(per_hour.value) * ns / hours(1).ns)};
 }
 
+namespace {
+
+// Many providers tell no times. Then the time since the order counts as the books have it: the wall
+// clock may have been set meanwhile, and neither the machine nor the books noticed that.
+WallTime begin_of(const State& state, const Machine& machine, const MachineEnd& end) {
+  if (end.from)
+    return end.from;
+  if (machine.billed_from)
+    return machine.billed_from;
+  const WallTime began = state.money.books.began(machine.account);
+  return began && !end.told ? end.at - (end.billed - began) : machine.wanted_at;
+}
+
+}  // namespace
+
 std::optional<MachineBill> machine_bill(const State& state,
                                         const Machine& machine,
                                         const MachineEnd& end) {
@@ -29,9 +44,7 @@ std::optional<MachineBill> machine_bill(const State& state,
       offer.price_h.value > 0 ? offer.price_h : NanoUsd{offer.price.nano_usd_per_s * 3600};
   MachineBill bill{.machine = machine.name,
                    .pool = pool->second.name,
-                   .from = end.from              ? end.from
-                           : machine.billed_from ? machine.billed_from
-                                                 : machine.wanted_at,
+                   .from = begin_of(state, machine, end),
                    .to = end.at,
                    .used = machine.used,
                    .reason = end.reason};

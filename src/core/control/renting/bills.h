@@ -14,6 +14,7 @@ struct MachineEnd {
   bool existed = true;  // false: the provider never created it, so it costs nothing
   std::string reason = {};
   WallTime from = {};  // zero: as the machine has it
+  bool told = false;   // `at` is the provider's word
 };
 
 // The part of an hourly price for this long: at least the minimum, and whole steps.

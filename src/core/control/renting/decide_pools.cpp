@@ -17,6 +17,7 @@
 #include "core/control/renting/offers.h"
 #include "core/control/renting/pool_limits.h"
 #include "core/control/renting/twins.h"
+#include "core/control/renting/unused.h"
 
 namespace billow::control {
 namespace {
@@ -41,11 +42,15 @@ bool has_ended(const Machine& machine, const Pool& pool, WallTime listed_at) {
   return machine.wanted_at + lag < listed_at;
 }
 
-// Whether a node of the machine is connected.
-bool machine_answers(const State& state, const Machine& machine) {
+// Whether a node of the machine is connected, or was until a moment ago: a head that has just
+// started has not heard from all nodes yet. Real silence is noticed only after this time.
+bool machine_answers(const State& state, const Machine& machine, const Context& context) {
   const std::vector<NodeId> nodes = nodes_of(state, machine);
-  return std::any_of(nodes.begin(), nodes.end(),
-                     [&](NodeId id) { return state.nodes.at(id).reachable; });
+  return std::any_of(nodes.begin(), nodes.end(), [&](NodeId id) {
+    const Node& node = state.nodes.at(id);
+    return node.reachable ||
+           context.billed - node.unreachable_since <= limits::agent_unreachable_after;
+  });
 }
 
 // What was asked for is not asked for again for a while: the one offer, or the whole pool if it
@@ -289,7 +294,8 @@ bool Decider::machine_omitted(const Pool& pool,
   // within seconds.
   const bool final_list = pool.capabilities && pool.capabilities->list_is_final;
   if (!has_ended(machine, pool, list.looked_at) ||
-      (machine.state == MachineState::here && !final_list && machine_answers(state, machine)) ||
+      (machine.state == MachineState::here && !final_list &&
+       machine_answers(state, machine, context)) ||
       may_run_twice(state, machine, context))
     return true;
   const std::string reason =
@@ -298,7 +304,7 @@ bool Decider::machine_omitted(const Pool& pool,
   machine_gone(state, machine,
                {.reason = reason,
                 .existed = !machine.external.empty() || !machine.booked.empty(),
-                .unused = never_joined && is_unused(state, machine)},
+                .unused = ended_wasted(state, machine, events, context.now)},
                context, events);
   // It ended before its agent connected: the next one would end the same way at once.
   if (never_joined)
@@ -339,8 +345,7 @@ void Decider::provider_ended(const Pool& pool,
                  {.reason = machine.reason.empty() ? why : machine.reason,
                   .billed_to = seen.billed_to,
                   .existed = !taken_back,
-                  .unused = machine.state == MachineState::wanted && !taken_back &&
-                            is_unused(state, machine),
+                  .unused = !taken_back && ended_wasted(state, machine, events, context.now),
                   .billed_from = seen.billed_from},
                  context, events);
   else if (machine.state != MachineState::releasing)

@@ -1,8 +1,5 @@
 #include "core/control/renting/demand_limits.h"
 
-#include <fmt/format.h>
-
-#include "core/control/renting/pool_limits.h"
 #include "core/ledger/meter.h"
 
 namespace billow::control {
@@ -95,16 +92,6 @@ bool waits_for_capacity(const State& state, const Job& job, WallTime now) {
       return true;
   }
   return true;
-}
-
-void stop_useless_pools(const State& state, Events& events) {
-  for (const auto& [id, pool] : state.pools)
-    if (pool.state == PoolState::active && pool.stopped.empty() &&
-        pool.unused_in_row >= limits::pool_unused_max)
-      events.push_back(PoolStopped{
-          id, fmt::format("its last {} machines ran no job although one waited; find out why "
-                          "(billow explain JOB), then: billow pool retry {}",
-                          pool.unused_in_row, pool.name)});
 }
 
 }  // namespace billow::control

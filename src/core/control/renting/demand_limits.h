@@ -40,8 +40,4 @@ class DemandLimits {
 // Whether more machines would help: a job held back by a quota or a budget must not rent any.
 bool waits_for_capacity(const State& state, const Job& job, WallTime now);
 
-// Machines that run nothing although a job waits cost money until somebody looks: after some of
-// them the pool stops.
-void stop_useless_pools(const State& state, Events& events);
-
 }  // namespace billow::control

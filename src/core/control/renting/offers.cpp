@@ -111,17 +111,20 @@ sched::NodeShape expected_node(const Source& source, const JobSpec& spec) {
     set_label(node.labels, "fabric", source.offer->fabric);
   }
   node.place = place_of(node.labels);
+  const sched::GpuShape new_gpu{.type = source.gpu_type(), .memory_mib = unknown_size};
   if (learned) {
     for (const NodeGpu& gpu : learned->node.gpus)
       node.gpus.push_back(
           {.type = gpu.type, .memory_mib = gpu.mem_mib, .nvlink_domain = gpu.nvlink_domain});
+    // A machine that lacked some of its offer's GPUs had a fault, which the next one has not.
+    while (source.offer && node.gpus.size() < static_cast<std::size_t>(source.gpus()))
+      node.gpus.push_back(node.gpus.empty() ? new_gpu : node.gpus.back());
     node.cpu_milli = learned->node.cpu_milli;
     node.mem_mib = learned->node.mem_mib;
     node.disk_mib = disk_mib_max > 0 ? disk_mib_max : learned->node.disk_mib;
     return node;
   }
-  for (std::int32_t i = 0; i < source.gpus(); ++i)
-    node.gpus.push_back({.type = source.gpu_type(), .memory_mib = unknown_size});
+  node.gpus.assign(static_cast<std::size_t>(source.gpus()), new_gpu);
   const std::int64_t cpus = source.offer ? source.offer->cpus : 0;
   const std::int64_t memory = source.offer ? source.offer->memory_mib : 0;
   node.cpu_milli = cpus > 0 ? cpus * 1000 : unknown_size;

@@ -18,6 +18,7 @@
 #include "core/control/renting/demand_limits.h"
 #include "core/control/renting/offers.h"
 #include "core/control/renting/pool_limits.h"
+#include "core/control/renting/unused.h"
 
 namespace billow::control {
 namespace {
@@ -60,6 +61,7 @@ class Planner {
  public:
   Planner(const State& state, const Context& context)
       : state_(state),
+        context_(context),
         now_(context.now),
         draft_{.next_machine = state.next_machine, .next_account = state.next_node},
         limits_(state, context.billed) {
@@ -77,8 +79,9 @@ class Planner {
         continue;  // it is being ended
       draft_.count[machine.pool] += machine.nodes;
       const Pool& pool = state.pools.at(machine.pool);
-      const bool part_of_gang = may_wait_for_gang(machine, pool);
-      if (machine.state != MachineState::wanted && !is_arriving(machine, pool) && !part_of_gang)
+      const bool part_of_gang = may_wait_for_gang(state, machine, pool, now_);
+      if (machine.state != MachineState::wanted && !is_arriving(state, machine, pool, now_) &&
+          !part_of_gang)
         continue;
       const bool slow = !part_of_gang && machine.wanted_at + pool.patience < now_;
       const Source source = source_of(machine, pool);
@@ -101,32 +104,6 @@ class Planner {
   }
 
  private:
-  // Some of the machine's nodes are here and the others follow: a gang that waits for all of them
-  // must not order them again.
-  bool is_arriving(const Machine& machine, const Pool& pool) const {
-    if (machine.state != MachineState::here || machine.nodes < 2 ||
-        machine.here_at + pool.patience < now_)
-      return false;
-    return nodes_of(state_, machine).size() < machine.nodes;
-  }
-  // Nodes of a gang that were ordered one by one arrive one by one: those that are here and idle
-  // count for the gang. (A single job would have started there.) The machines of a group are always
-  // ordered one by one; those that are here wait as long as another may take to join.
-  bool may_wait_for_gang(const Machine& machine, const Pool& pool) const {
-    if (machine.state != MachineState::here || !machine.idle_since)
-      return false;
-    const Job* job = state_.find_job(machine.job);
-    const bool of_group = job && !job->spec->roles.empty();
-    if (of_group ? machine.here_at + limits::machine_join_max < now_
-                 : pool.capabilities && pool.capabilities->several_nodes_at_once)
-      return false;
-    for (NodeId id : nodes_of(state_, machine)) {
-      const Node& node = state_.nodes.at(id);
-      if (node.reachable && node.drained.empty())
-        return true;
-    }
-    return false;
-  }
   bool takes_orders(const Source& source) const {
     const Pool& pool = *source.pool;
     return pool.state == PoolState::active && pool.denied_until <= now_ && pool.stopped.empty() &&
@@ -163,14 +140,10 @@ class Planner {
       at->second = fits(state_, job, source);
     return at->second;
   }
-  // A machine that was ordered for the job is here, and the job has not started on it: another of
-  // its kind would not help either.
-  bool came_in_vain(const Source& source, JobId kind) const {
+  bool one_came_in_vain(const Source& source, JobId kind) const {
     return std::any_of(state_.machines.begin(), state_.machines.end(), [&](const auto& entry) {
       const Machine& m = entry.second;
-      return m.pool == source.pool->id && m.state == MachineState::here && m.idle_since &&
-             kind_of_job(state_, m.job) == kind && is_unused(state_, m) &&
-             all_nodes_came(state_, m, now_) &&
+      return m.pool == source.pool->id && came_in_vain(state_, m, kind, now_) &&
              (m.offer ? m.offer->instance : "") == (source.offer ? source.offer->instance : "");
     });
   }
@@ -483,8 +456,8 @@ class Planner {
     for (const Source& source : sources_) {
       const Pool& pool = *source.pool;
       if (elsewhere(source) || !takes_orders(source) || is_slow(source) ||
-          !may_order(source, spec.nodes) || unused_for(source, kind_of(job).second) ||
-          came_in_vain(source, kind_of(job).second) || !suits(job, source))
+          !may_order(source, spec.nodes) || is_spoilt(source, job, kind_of(job).second) ||
+          one_came_in_vain(source, kind_of(job).second) || !suits(job, source))
         continue;
       const std::tuple key(pool.order, price_per_useful_gpu(source, useful_gpus(spec, source)),
                            pool.id.value);
@@ -527,8 +500,8 @@ class Planner {
       if (machine.is_disk() || !machine.twin_of.empty())
         continue;
       const Pool& pool = state_.pools.at(machine.pool);
-      const auto release = [&](std::string reason) {
-        events_.push_back(MachineReleased{name, std::move(reason), is_unused(state_, machine)});
+      const auto release = [&](std::string reason, bool unused) {
+        events_.push_back(MachineReleased{name, std::move(reason), unused});
         draft_.count[machine.pool] -= machine.nodes;
       };
       switch (machine.state) {
@@ -537,11 +510,11 @@ class Planner {
           // have started elsewhere only briefly.
           if (!needed.contains(name) && draft_.count[machine.pool] > pool.machines_min &&
               machine.wanted_at + limits::pool_second_thoughts < now_)
-            release("no job waits for it any more");
-          else if ((machine.offer || (pool.capabilities && pool.capabilities->bills_from_order)) &&
-                   machine.wanted_at + limits::machine_join_max < now_)
+            release("no job waits for it any more", is_unused(state_, machine));
+          else if (failed_to_join(state_, machine, context_))
             release(fmt::format("its agent did not connect within {}",
-                                format_duration(limits::machine_join_max)));
+                                format_duration(limits::machine_join_max)),
+                    is_wasted(state_, machine, events_));
           break;
         case MachineState::here:
           if (machine.ends_at && machine.ends_at - limits::pool_end_margin < now_)
@@ -549,7 +522,8 @@ class Planner {
           else if (machine.idle_since && machine.idle_since + pool.idle <= now_ &&
                    all_nodes_came(state_, machine, now_) && !needed.contains(name) &&
                    draft_.count[machine.pool] > pool.machines_min)
-            release(fmt::format("idle for {}", format_duration(pool.idle)));
+            release(fmt::format("idle for {}", format_duration(pool.idle)),
+                    is_wasted(state_, machine, events_));
           break;
         case MachineState::releasing:
           break;
@@ -569,6 +543,7 @@ class Planner {
   };
 
   const State& state_;
+  Context context_;
   WallTime now_;
   Draft draft_;
   DemandLimits limits_;

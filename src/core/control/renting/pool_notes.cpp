@@ -10,6 +10,7 @@
 #include "core/control/renting/caches.h"
 #include "core/control/renting/offers.h"
 #include "core/control/renting/pool_limits.h"
+#include "core/control/renting/unused.h"
 
 namespace billow::control {
 namespace {
@@ -40,9 +41,7 @@ std::string idle_text(const State& state, const Pool& pool) {
 std::string vain_text(const State& state, const Job& job, const Pool& pool, WallTime now) {
   const JobId kind = kind_of_job(state, job.id);
   for (const auto& [name, machine] : state.machines) {
-    if (machine.pool != pool.id || machine.state != MachineState::here || !machine.idle_since ||
-        kind_of_job(state, machine.job) != kind || !is_unused(state, machine) ||
-        !all_nodes_came(state, machine, now))
+    if (machine.pool != pool.id || !came_in_vain(state, machine, kind, now))
       continue;
     for (NodeId id : nodes_of(state, machine)) {
       const std::size_t found = state.nodes.at(id).offer.gpus.size();
