@@ -244,6 +244,25 @@ class CommandPools(unittest.TestCase):
         self.assertEqual(rig.cli("run", "--gpus", 1, "--", "true", timeout=60).code, 0)
         self.assertEqual([name[:3] for name in rig.lines("created")], ["lq-", "lp-"])
 
+    def test_a_machine_is_ended_while_the_list_hangs(self):
+        rig = self.rig
+        rig.add_pool("cloud", "--max", 2, "--idle", "1s")
+        listing = os.path.join(rig.root, "list-cloud")
+        with open(listing, encoding="utf-8") as f:
+            works = f.read()
+        gate = rig.file("list-gate")
+        job = rig.submit("--gpus", 2, "--", "sh", "-c", f"until [ -e {gate} ]; do sleep 0.1; done")
+        rig.wait_for(job, "running", 60)
+        poll(lambda: [m for m in rig.machines().values() if m["external"]], "its id", 30)
+        rig.tool("list-cloud", 'echo hangs >> "$cloud/lists"; exec sleep 600\n')
+        poll(lambda: rig.lines("lists"), "a list that hangs", 30)
+        with open(gate, "w", encoding="ascii"):
+            pass
+        poll(lambda: not rig.rented(), "the machine ended", 20)
+        with open(listing, "w", encoding="utf-8") as f:
+            f.write(works)
+        poll(lambda: not rig.machines(), "nothing left in the books", 90)
+
     def test_nothing_is_rented_for_a_job_no_pool_can_run(self):
         rig = self.rig
         rig.add_pool("cloud", "--max", 2)
