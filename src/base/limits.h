@@ -174,6 +174,8 @@ inline constexpr Duration pool_end_margin = minutes(5);
 // Before an allocation ends, jobs that still run are requeued.
 inline constexpr Duration pool_end_grace = seconds(60);
 inline constexpr Duration pool_command_timeout = minutes(10);
+// Listing and ending answer sooner than creating. What hangs is asked again then.
+inline constexpr Duration pool_list_timeout = minutes(1), pool_delete_timeout = minutes(2);
 inline constexpr std::size_t pool_command_output_bytes_max = 4 << 20;
 inline constexpr Duration join_token_life_default = hours(24);
 // A machine that joined and never connected keeps its name for this long.

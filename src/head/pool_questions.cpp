@@ -150,9 +150,9 @@ void Pools::add_ended(PoolId id,
   std::vector<std::string> ended;
   const std::set<std::string> there = names_in(listed);
   for (const auto& [name, machine] : engine_().state().machines) {
-    const auto agreed = r.let_go.find(name);
-    if (machine.pool == id && machine.state == MachineState::releasing &&
-        agreed != r.let_go.end() && agreed->second < asked && !there.contains(name) &&
+    const Ending* const ending = ending_of(r, name, machine.external);
+    if (machine.pool == id && machine.state == MachineState::releasing && ending &&
+        ending->agreed.ns != 0 && ending->agreed < asked && !there.contains(name) &&
         r.lacking.contains(name))
       ended.push_back(name);
   }
@@ -165,28 +165,6 @@ void Pools::add_ended(PoolId id,
     listed.back().ended = true;
     listed.back().twin_of = machine.twin_of;
   }
-}
-
-// Machines that were released and are not listed: an earlier life of this head may have ended them,
-// or the list lags. Their provider is asked once more.
-std::vector<MachineSighting> Pools::unlisted(PoolId id,
-                                             const Running& r,
-                                             const std::vector<MachineSighting>& listed) const {
-  std::vector<MachineSighting> out;
-  const auto settings = engine_().state().pools.find(id);
-  if (settings == engine_().state().pools.end() || !rents(settings->second))
-    return out;
-  const std::set<std::string> there = names_in(listed);
-  for (const auto& [name, machine] : engine_().state().machines)
-    if (machine.pool == id && machine.state == MachineState::releasing &&
-        !machine.external.empty() && !there.contains(name) && !r.let_go.contains(name) &&
-        !still_busy(id, name)) {
-      out.emplace_back();
-      out.back().name = name;
-      out.back().external = machine.external;
-      out.back().twin_of = machine.twin_of;
-    }
-  return out;
 }
 
 // Gives machines that have started their cache disks. A machine whose agent has joined does

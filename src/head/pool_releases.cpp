@@ -13,13 +13,16 @@ namespace billow::head {
 namespace {
 
 constexpr Duration stray_after = seconds(5);
+constexpr Duration end_again = seconds(1);
+constexpr Duration look_after_end = milliseconds(300);
+// A list that takes longer says no machine's id soon.
+constexpr Duration list_slow = seconds(30);
+// A machine that its provider does not end is reported from then on, every minute: it answers with
+// an error or not at all, or it has agreed and no list shows that the machine has ended.
+constexpr Duration refused_loud_after = minutes(1), agreed_loud_after = minutes(10);
+constexpr Duration loud_every = minutes(1);
 
 }  // namespace
-
-struct Pools::Releases {
-  std::vector<MachineSighting> machines;
-  std::vector<Status> results;
-};
 
 // Several at a time: an engine's tool spends most of its time waiting. A lane that is no thread
 // makes none.
@@ -35,39 +38,78 @@ void Pools::in_parallel(std::size_t count, const std::function<void(std::size_t)
   }
 }
 
-// Ends what was released, what the provider could not keep, and what was never ordered. The state
-// is newer than the list, and machines are in the state before they are ordered, so whatever is
-// listed and not in the state is a stray.
+const Pools::Ending* Pools::ending_of(const Running& r,
+                                      const std::string& name,
+                                      const std::string& external) {
+  const auto found = r.endings.find({name, external});
+  return found == r.endings.end() ? nullptr : &found->second;
+}
+
+// Ends what was released, without a list: lists hang and fail, and the machine is billed meanwhile.
+// A machine that an earlier head may already have ended is asked for once more.
 //
 // A head that has been replaced and does not know it yet must end nothing that its successor uses.
-// Its own decisions never become durable, and they are carried out only then. Strays are looked at
-// again after a while: by then such a head has ended.
-void Pools::release(PoolId id, Running& r, const std::vector<MachineSighting>& listed) {
-  if (r.releasing)
-    return;
+// Its own decisions never become durable, and they are carried out only then.
+void Pools::release_known(PoolId id, Running& r) {
+  std::vector<MachineSighting> known;
+  for (const auto& [name, machine] : engine_().state().machines) {
+    if (machine.pool != id || machine.state != MachineState::releasing)
+      continue;
+    const Ending* const ending = ending_of(r, name, machine.external);
+    if ((ending && (ending->under_way || ending->agreed.ns != 0)) || still_busy(id, name))
+      continue;
+    if (!can_end_unlisted(r, machine)) {
+      if (r.given_back.insert(name).second && r.list_error.empty())
+        r.next_look = std::min(r.next_look, clock_.steady());
+      continue;
+    }
+    known.emplace_back();
+    known.back().name = name;
+    known.back().external = machine.external;
+    known.back().twin_of = machine.twin_of;
+  }
+  end_machines(id, r, std::move(known));
+}
+
+// Without its id only if no list may be expected to say it.
+bool Pools::can_end_unlisted(const Running& r, const Machine& machine) const {
+  if (!machine.external.empty())
+    return true;
+  const bool slow = r.listing && clock_.steady() - r.list_asked > list_slow;
+  return r.pool->ends_by_name() && !r.in_flight.contains(machine.name) &&
+         (slow || !r.list_error.empty());
+}
+
+// Ends what is listed and was released, what the provider could not keep, and what was never
+// ordered. The state is newer than the list, and machines are in the state before they are ordered,
+// so whatever is listed and not in the state is a stray. Strays are looked at again after a while:
+// by then a head that has been replaced has ended.
+void Pools::release_listed(PoolId id,
+                           Running& r,
+                           const std::vector<MachineSighting>& listed,
+                           SteadyTime asked) {
   const std::map<std::string, Machine>& machines = engine_().state().machines;
   std::set<std::string> known;
   for (const auto& [name, machine] : machines)
     known.insert(name);
-  auto releases = std::make_shared<Releases>();
-  releases->machines = strays(r, pool::strays_in(listed, known));
-  for (const MachineSighting& stray : releases->machines)
-    log_warn("pool {}: {} was never ordered and is being ended", name_of(id), stray.name);
+  std::vector<MachineSighting> unwanted = strays(r, pool::strays_in(listed, known));
+  for (const MachineSighting& stray : unwanted)
+    if (!ending_of(r, stray.name, stray.external))
+      log_warn("pool {}: {} was never ordered and is being ended", name_of(id), stray.name);
   for (const MachineSighting& machine : listed) {
     const auto of = machines.find(machine.name);
-    const bool unwanted = of != machines.end() &&
+    const bool released = of != machines.end() &&
                           (of->second.state == MachineState::releasing || machine.failed) &&
                           !still_busy(id, machine.name);
-    if (unwanted && !machine.ended)
-      releases->machines.push_back(machine);
+    if (released && !machine.ended)
+      unwanted.push_back(machine);
   }
-  std::ranges::move(unlisted(id, r, listed), std::back_inserter(releases->machines));
-  for (const MachineSighting& machine : releases->machines)
-    r.given_back.insert(machine.name);
-  if (releases->machines.empty())
-    return;
-  r.releasing = true;
-  engine_().when_durable([this, id, releases] { end_machines(id, releases); });
+  // The list may be older than the last answer.
+  std::erase_if(unwanted, [&](const MachineSighting& machine) {
+    const Ending* const ending = ending_of(r, machine.name, machine.external);
+    return ending && ending->answered >= asked;
+  });
+  end_machines(id, r, std::move(unwanted));
 }
 
 std::vector<MachineSighting> Pools::strays(Running& r, std::vector<MachineSighting> found) const {
@@ -86,54 +128,101 @@ std::vector<MachineSighting> Pools::strays(Running& r, std::vector<MachineSighti
   return found;
 }
 
-void Pools::end_machines(PoolId id, const std::shared_ptr<Releases>& releases) {
+// Those that have waited longest come first: machines that never end do not keep others from their
+// turn.
+void Pools::end_machines(PoolId id, Running& r, std::vector<MachineSighting> machines) {
+  const SteadyTime now = clock_.steady();
+  const auto answered = [&](const MachineSighting& machine) {
+    const Ending* const ending = ending_of(r, machine.name, machine.external);
+    return ending ? ending->answered : SteadyTime{};
+  };
+  std::ranges::stable_sort(machines, {}, answered);
+  std::vector<MachineSighting> begun;
+  for (MachineSighting& machine : machines) {
+    if (r.ending >= ask_at_once_max)
+      break;
+    Ending& ending = r.endings[{machine.name, machine.external}];
+    if (ending.under_way || (ending.answered.ns != 0 && now - ending.answered < end_again))
+      continue;
+    ending.under_way = true;
+    if (ending.since.ns == 0)
+      ending.since = now;
+    ++r.ending;
+    begun.push_back(std::move(machine));
+  }
+  if (begun.empty())
+    return;
+  engine_().when_durable([this, id, begun = std::move(begun)] {
+    for (const MachineSighting& machine : begun)
+      end_machine(id, machine);
+  });
+}
+
+void Pools::end_machine(PoolId id, const MachineSighting& machine) {
   const auto found = running_.find(id);
   if (found == running_.end())
     return;
   const Status queued = found->second->releases->submit(
-      [this, id, engine = found->second->pool.get(), releases]() -> std::function<void()> {
-        releases->results.resize(releases->machines.size());
-        in_parallel(releases->machines.size(), [&](std::size_t i) {
-          MachineSighting machine = releases->machines[i];
-          if (!machine.twin_of.empty())
-            machine.name = machine.twin_of;  // as its provider knows it
-          releases->results[i] = engine->release(machine);
-        });
-        return [this, id, releases] {
-          released(id, *releases);
+      [this, id, engine = found->second->pool.get(), machine]() -> std::function<void()> {
+        if (ending_)
+          return {};
+        MachineSighting asked = machine;
+        if (!machine.twin_of.empty())
+          asked.name = machine.twin_of;  // as its provider knows it
+        return [this, id, machine, done = engine->release(asked)] {
+          ended(id, machine, done);
         };
       });
   if (!queued)
-    found->second->releasing = false;
+    ended(id, machine, queued);
 }
 
-// A machine that cannot be ended is billed: that is said every minute, from the first one on.
-void Pools::released(PoolId id, const Releases& releases) {
+void Pools::ended(PoolId id, const MachineSighting& machine, const Status& done) {
   const auto running = running_.find(id);
   if (running == running_.end())
     return;
   Running& r = *running->second;
-  r.releasing = false;
   const SteadyTime now = clock_.steady();
-  std::string error;
-  for (std::size_t i = 0; i < releases.machines.size(); ++i) {
-    const MachineSighting& machine = releases.machines[i];
-    if (releases.results[i]) {
-      r.failing.erase(machine.name);
-      r.let_go.try_emplace(machine.name, now);
-      continue;
-    }
-    error = releases.results[i].error().message;
-    Failing& failing = r.failing.try_emplace(machine.name, Failing{now, now, error}).first->second;
-    failing.error = error;
-    if (now - failing.said >= cannot_end_loud_after) {
-      failing.said = now;
-      log_error("pool {}: {} ({}) cannot be ended for {} and is billed: {}; end it at the provider",
-                name_of(id), machine.name, machine.external, format_duration(now - failing.since),
-                error);
-    }
+  --r.ending;
+  Ending& ending = r.endings[{machine.name, machine.external}];
+  ending.under_way = false;
+  ending.answered = now;
+  ending.error = done ? std::string() : done.error().message;
+  if (done) {
+    ending.since = {};
+    if (ending.agreed.ns == 0)
+      ending.agreed = now;
+    r.next_look = std::min(r.next_look, now + look_after_end);
   }
-  note_error(name_of(id), r.release_error, error);
+  const auto failing = std::ranges::find_if(
+      r.endings, [](const auto& entry) { return !entry.second.error.empty(); });
+  note_error(name_of(id), r.release_error,
+             failing == r.endings.end() ? std::string() : failing->second.error);
+}
+
+std::string Pools::why_not_ended(const Ending& ending) const {
+  const SteadyTime now = clock_.steady();
+  if (ending.since.ns != 0 && now - ending.since >= refused_loud_after)
+    return ending.error.empty()
+               ? fmt::format("no answer for {}", format_duration(now - ending.since))
+               : ending.error;
+  if (ending.agreed.ns != 0 && now - ending.agreed >= agreed_loud_after)
+    return fmt::format("accepted {} ago, but no list shows that it has ended",
+                       format_duration(now - ending.agreed));
+  return {};
+}
+
+// A machine that is not ended is billed.
+void Pools::note_not_ended(PoolId id, Running& r) {
+  const SteadyTime now = clock_.steady();
+  for (auto& [machine, ending] : r.endings) {
+    const std::string why = why_not_ended(ending);
+    if (why.empty() || (ending.said.ns != 0 && now - ending.said < loud_every))
+      continue;
+    ending.said = now;
+    log_error("pool {}: {} ({}) cannot be ended and may be billed: {}; end it at the provider",
+              name_of(id), machine.first, machine.second, why);
+  }
 }
 
 }  // namespace billow::head

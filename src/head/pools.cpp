@@ -30,13 +30,14 @@ constexpr Duration watched_for = minutes(10), watch_max = hours(1);
 
 class ThreadLane final : public Pools::Lane {
  public:
-  explicit ThreadLane(net::Loop& loop) : worker_(loop, {.threads = 1, .queue_max = 4}) {}
+  ThreadLane(net::Loop& loop, std::size_t threads)
+      : workers_(loop, {.threads = threads, .queue_max = 4 * threads}) {}
   Status submit(std::function<std::function<void()>()> work) override {
-    return worker_.submit(std::move(work));
+    return workers_.submit(std::move(work));
   }
 
  private:
-  net::Workers worker_;
+  net::Workers workers_;
 };
 
 // "fast-7", or "fast-7.0" of a machine of several nodes.
@@ -47,7 +48,7 @@ bool is_node_of(const std::string& node, const std::string& machine) {
 }  // namespace
 
 // Creating, listing and ending machines run on threads of their own: a provider that hangs in one
-// of them holds up none of the others.
+// of them holds up none of the others, and a machine that it does not end no other machine.
 
 // Orders: filled on the loop, carried out on a thread of the pool, read on the loop.
 struct Pools::Orders {
@@ -158,8 +159,12 @@ Pools::Running* Pools::running(PoolId id, const Pool& settings) {
   slot = std::make_unique<Running>();
   slot->ordered_at = began_;
   slot->pool = std::move(*made);
-  for (auto* lane : {&slot->lists, &slot->orders, &slot->releases})
-    *lane = options_.lane ? options_.lane() : std::make_unique<ThreadLane>(loop_);
+  const auto lane = [&](std::size_t threads) {
+    return options_.lane ? options_.lane() : std::make_unique<ThreadLane>(loop_, threads);
+  };
+  slot->lists = lane(1);
+  slot->orders = lane(1);
+  slot->releases = lane(ask_at_once_max + 2);  // two for attach() and extend()
   return slot.get();
 }
 
@@ -220,9 +225,6 @@ Pools::Demand Pools::demand_of(PoolId id, const Pool& settings, const Running& r
            .token = {},
            .authority = options_.authority(),
            .program_sha256 = {}});
-    } else if (machine.state == MachineState::releasing) {
-      demand.gives_back =
-          demand.gives_back || (!r.given_back.contains(name) && !still_busy(id, name));
     } else if (machine.state == MachineState::here && !machine.is_disk()) {
       demand.moving = demand.moving || !answers(id, name);  // the machine may be gone
     }
@@ -241,11 +243,11 @@ void Pools::begin(PoolId id, const Pool& settings) {
   const bool offers_due = rents(settings) && now >= r.next_offers && !r.listing;
   if (offers_due)
     refresh_offers(id, r);
+  release_known(id, r);
+  note_not_ended(id, r);
   Demand demand = demand_of(id, settings, r);
-  // An engine that fails is not asked more often because more is wanted of it. A machine that
-  // nobody uses is billed until its engine is asked to end it: do not wait.
-  const bool due =
-      now >= r.next_look || ((demand.gives_back || demand.needs_list) && r.list_error.empty());
+  // An engine that fails is not asked more often because more is wanted of it.
+  const bool due = now >= r.next_look || (demand.needs_list && r.list_error.empty());
   if (due && !r.listing) {
     r.next_look = now + (demand.moving ? look_soon : look_seldom);
     list(id, r);
@@ -380,6 +382,7 @@ void Pools::created(PoolId id, const Orders& orders) {
 
 void Pools::list(PoolId id, Running& r) {
   r.listing = true;
+  r.list_asked = clock_.steady();
   const Status queued = r.lists->submit([this, id, engine = r.pool.get(), began = engine_().now(),
                                          steady = clock_.steady()]() -> std::function<void()> {
     return [this, id, began, steady, listed = engine->nodes()] {
@@ -410,10 +413,9 @@ void Pools::listed(PoolId id,
   const std::vector<MachineSighting> named = seen;
   for (MachineSighting& machine : seen) {
     there.insert(machine.name);
-    if (const auto failing = r.failing.find(machine.name);
-        failing != r.failing.end() &&
-        clock_.steady() - failing->second.since >= cannot_end_loud_after)
-      machine.note = "cannot be ended: " + failing->second.error;
+    const Ending* const ending = ending_of(r, machine.name, machine.external);
+    if (const std::string why = ending ? why_not_ended(*ending) : ""; !why.empty())
+      machine.note = "cannot be ended: " + why;
   }
   add_ended(id, r, steady, seen);
   add_undecided(id, r, seen);
@@ -424,7 +426,7 @@ void Pools::listed(PoolId id,
       r.absent.insert(name);
   }
   engine_().execute(PoolSeen{id, std::move(seen), began}, {"head", ""}, {});
-  release(id, r, named);
+  release_listed(id, r, named, steady);
   attach_caches(id, r, named);
   extend(id, r, named);
   forget_ended(r);
@@ -452,8 +454,12 @@ void Pools::forget_ended(Running& r) {
        {&r.given_back, &r.tried, &r.absent, &r.extended, &inherited_})
     std::erase_if(*names, ended);
   std::erase_if(r.lacking, [&](const auto& entry) { return ended(entry.first); });
-  for (auto* times : {&r.asked, &r.attempted, &r.let_go})
+  for (auto* times : {&r.asked, &r.attempted})
     std::erase_if(*times, [&](const auto& entry) { return ended(entry.first); });
+  std::erase_if(r.endings, [&](const auto& entry) {
+    return ended(entry.first.first) && !entry.second.under_way &&
+           !r.strays.contains(entry.first.second);
+  });
   std::erase_if(secrets_, [&](const auto& entry) { return ended(entry.first); });
 }
 

@@ -1,7 +1,8 @@
 // Reconciles the machines in the state with the engines they come from. It takes no input and is
 // idempotent: it looks at the state, lists the engine's machines, asks for missing ones, gives back
 // released ones, and ends those that nobody ordered. Each pool has its own threads, because an
-// engine's tools may be slow: one for orders, one for lists and questions, one for releases.
+// engine's tools may be slow: one for orders, one for lists and questions, and one for each machine
+// that is being ended. None of them waits for another.
 #pragma once
 
 #include <atomic>
@@ -21,7 +22,7 @@ namespace billow::head {
 
 class Pools {
  public:
-  // Requests of one kind to one provider, one after the other.
+  // Requests of one kind to one provider.
   struct Lane {
     virtual ~Lane() = default;  // what has not been delivered is dropped
     // `work` may block; what it returns runs on the loop.
@@ -38,7 +39,7 @@ class Pools {
     std::function<bool(NodeId)> needed;  // something is still to be fetched from the node
     // Speaks to a pool's provider; empty: as its kind says.
     std::function<Result<std::unique_ptr<pool::Pool>>(const Pool&, const pool::Options&)> make = {};
-    // Carries out one kind of request to a provider; empty: on a thread of its own.
+    // Carries out one kind of request to a provider; empty: on threads of its own.
     std::function<std::unique_ptr<Lane>()> lane = {};
   };
   using Answer = std::function<void(Result<Json>)>;
@@ -65,36 +66,41 @@ class Pools {
 
  private:
   static constexpr std::size_t ask_at_once_max = 8;
-  // A machine that cannot be ended is reported from then on, as often.
-  static constexpr Duration cannot_end_loud_after = minutes(1);
   pool::NodeFacts facts_of(const std::string& node);  // nothing: no pool knows it
   struct Lacking {
     SteadyTime since;
     int lists = 0;
   };
-  struct Failing {
-    SteadyTime since, said;
+  // A machine's name and external name: a provider may have two machines of one name.
+  using Sought = std::pair<std::string, std::string>;
+  // What its provider was asked, to end a machine.
+  struct Ending {
+    bool under_way = false;
+    SteadyTime since;     // it has been asked in vain; zero: it agreed
+    SteadyTime answered;  // last
+    SteadyTime agreed;    // first
+    SteadyTime said;      // that the machine still runs; last
     std::string error;
   };
   struct Running {
     std::unique_ptr<pool::Pool> pool;
     std::unique_ptr<Lane> lists, orders, releases;
-    bool listing = false, ordering = false, releasing = false, attaching = false;
-    bool extending = false;
-    bool busy() const { return listing || ordering || releasing || attaching || extending; }
+    bool listing = false, ordering = false, attaching = false, extending = false;
+    std::size_t ending = 0;  // machines, at present
+    bool busy() const { return listing || ordering || ending > 0 || attaching || extending; }
     SteadyTime next_look, next_order;
+    SteadyTime list_asked;  // the newest
     SteadyTime ordered_at;  // when the last order was answered, or this head started
     std::map<std::string, SteadyTime>
         asked;  // machines that the engine accepted since this head started
     std::set<std::string>
         tried;  // machines it was asked for: it may have created one without saying so
-    std::set<std::string> given_back;  // the engine was asked, or is being asked, to end them
-    std::map<std::string, SteadyTime> let_go;     // when the engine agreed to end them
+    std::set<std::string> given_back;  // without an id: a list was asked for, which may tell it
+    std::map<Sought, Ending> endings;
     std::set<std::string> in_flight;              // they are being ordered
     std::set<std::string> extended;               // the engine was asked to make them end later
     std::map<std::string, SteadyTime> attempted;  // when the last order of a machine was answered
     std::set<std::string> absent;              // not in a list that was made after the last attempt
-    std::map<std::string, Failing> failing;    // cannot be ended
     std::map<std::string, SteadyTime> strays;  // by external name: when they were listed first
     SteadyTime unlisted_since, unlisted_said;  // while the provider does not list its machines
     std::string list_error, order_error, release_error, attach_error;
@@ -102,11 +108,9 @@ class Pools {
     std::map<std::string, Lacking> lacking;  // machines that the newest lists lack
   };
   struct Orders;
-  struct Releases;
   struct Demand {
     std::vector<pool::Order> wanted;
     bool needs_list = false;  // before more can be ordered
-    bool gives_back = false;  // a machine was released, and its engine does not know yet
     bool moving = false;      // a machine is coming or going, or may be gone
   };
   Running* running(PoolId id, const Pool& settings);
@@ -131,15 +135,23 @@ class Pools {
                  SteadyTime asked,
                  std::vector<MachineSighting>& listed) const;
   static bool rents(const Pool& settings);
-  std::vector<MachineSighting> unlisted(PoolId id,
-                                        const Running& running,
-                                        const std::vector<MachineSighting>& listed) const;
   void attach_caches(PoolId id, Running& running, const std::vector<MachineSighting>& listed);
   void extend(PoolId id, Running& running, const std::vector<MachineSighting>& listed);
-  void release(PoolId id, Running& running, const std::vector<MachineSighting>& listed);
-  void end_machines(PoolId id, const std::shared_ptr<Releases>& releases);
+  void release_known(PoolId id, Running& running);
+  void release_listed(PoolId id,
+                      Running& running,
+                      const std::vector<MachineSighting>& listed,
+                      SteadyTime asked);
+  bool can_end_unlisted(const Running& running, const Machine& machine) const;
+  void end_machines(PoolId id, Running& running, std::vector<MachineSighting> machines);
+  void end_machine(PoolId id, const MachineSighting& machine);
+  void ended(PoolId id, const MachineSighting& machine, const Status& done);
+  static const Ending* ending_of(const Running& running,
+                                 const std::string& name,
+                                 const std::string& external);
+  std::string why_not_ended(const Ending& ending) const;
+  void note_not_ended(PoolId id, Running& running);
   std::vector<MachineSighting> strays(Running& running, std::vector<MachineSighting> found) const;
-  void released(PoolId id, const Releases& releases);
   void forget_ended(Running& running);
   std::string name_of(PoolId id) const;
   static void note_error(const std::string& pool, std::string& last, const std::string& error);

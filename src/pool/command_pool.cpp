@@ -40,7 +40,8 @@ Result<std::vector<MachineSighting>> CommandPool::nodes() {
   auto done = process::run_command(
       {.argv = {"/bin/sh", "-c", settings_.list_command},
        .env = {{"BILLOW_POOL", settings_.name}, {"BILLOW_INSTALLATION", options_.installation}},
-       .input = {}});
+       .input = {},
+       .timeout = patience_.list});
   if (!done)
     return pass(done.error(), "list");
   if (done->code != 0)
@@ -64,12 +65,15 @@ Result<std::vector<MachineSighting>> CommandPool::nodes() {
 }
 
 Status CommandPool::release(const MachineSighting& machine) {
+  // No list has shown it: the name stands for the id, as in a list without ids.
+  const std::string& id = machine.external.empty() ? machine.name : machine.external;
   auto done = process::run_command({.argv = {"/bin/sh", "-c", settings_.delete_command},
                                     .env = {{"BILLOW_MACHINE", machine.name},
-                                            {"BILLOW_EXTERNAL", machine.external},
+                                            {"BILLOW_EXTERNAL", id},
                                             {"BILLOW_POOL", settings_.name},
                                             {"BILLOW_INSTALLATION", options_.installation}},
-                                    .input = {}});
+                                    .input = {},
+                                    .timeout = patience_.end});
   if (!done)
     return pass(done.error(), "delete");
   if (done->code != 0)

@@ -5,21 +5,30 @@
 // Names other than POOL-NUMBER are ignored, so the command may list more.
 #pragma once
 
+#include "base/limits.h"
 #include "pool/pool.h"
 
 namespace billow::pool {
 
 class CommandPool final : public Pool {
  public:
+  // A command that takes longer is ended and has failed.
+  struct Patience {
+    Duration list = limits::pool_list_timeout, end = limits::pool_delete_timeout;
+  };
+  CommandPool(billow::Pool settings, Options options, Patience patience)
+      : settings_(std::move(settings)), options_(std::move(options)), patience_(patience) {}
   CommandPool(billow::Pool settings, Options options)
-      : settings_(std::move(settings)), options_(std::move(options)) {}
+      : CommandPool(std::move(settings), std::move(options), Patience()) {}
   Ordered want(const Order& order) override;
   Result<std::vector<MachineSighting>> nodes() override;
   Status release(const MachineSighting& machine) override;
+  bool ends_by_name() const override { return true; }
 
  private:
   billow::Pool settings_;
   Options options_;
+  Patience patience_;
 };
 
 }  // namespace billow::pool

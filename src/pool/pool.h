@@ -79,6 +79,8 @@ class Pool {
   virtual void stop() {}
   // Where its machines are, for people, as far as known; any thread may ask.
   virtual std::string place() { return {}; }
+  // Whether release() can end a machine whose external name no list has shown yet.
+  virtual bool ends_by_name() const { return false; }
 };
 
 // The listed machines that were never ordered, and still exist. `known` must be newer than the

@@ -35,12 +35,14 @@ class Story {
     p.machines_max = 4;
     p.idle = seconds(rng_.between(10, 300));
     names_itself_ = rng_.chance(0.5);
+    // Some last longer than a machine is waited for that never joins (14 minutes).
+    fault_steps_ = rng_.chance(0.1) ? 300 : 60;
     p.offers = {provider_.offer()};
     run(AddPool{p});
   }
 
   void tell(StoryFigures& figures) {
-    for (int i = 0; i < 60; ++i)
+    for (int i = 0; i < fault_steps_; ++i)
       step(true);
     provider_.calm_down();
     for (const auto& [id, job] : std::map(state().jobs))
@@ -306,6 +308,7 @@ class Story {
   std::map<std::string, TokenId> tokens_;  // of instances that have joined
   std::set<std::string> connected_;        // instances
   bool names_itself_ = false;              // agents know their instance
+  int fault_steps_ = 0;
   StoryFigures figures_;
 };
 

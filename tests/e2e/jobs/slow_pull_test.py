@@ -97,6 +97,35 @@ class SlowPulls(unittest.TestCase):
             self.assertIn(f"pulling {self.silent.name('never')}", reason)
             self.assertIn("check that the registry is reachable from this node", reason)
 
+    def test_a_pull_that_hangs_is_not_charged(self):
+        pulled = len(self.silent.held)
+        job = self.json("ana", "submit", *self.with_gpu(self.silent.name("costs:1")))["id"]
+        poll(lambda: len(self.silent.held) > pulled, "a pull that hangs", 60)
+        lease = lambda: self.rig.json("cost", "--job", job)["leases"][0]
+        poll(lambda: lease()["held_s"] > 3, "a GPU held for longer than a start takes", 30)
+        self.rig.ok("stop", job)
+        self.rig.wait_for(job, "stopped", 30)
+        self.assertEqual(self.charge(job), 0)
+        self.assertEqual(self.rig.job(job)["cost_nano_usd"], 0)
+        # What runs is charged: there is a price.
+        other = self.json("ben", "submit", *self.with_gpu(self.image))["id"]
+        self.rig.wait_for(other, "running", 60)
+        poll(lambda: self.rig.job(other)["ran_s"] > 1, "a second of work", 30)
+        self.rig.ok("stop", other)
+        self.rig.wait_for(other, "stopped", 30)
+        self.assertGreater(self.charge(other), 0)
+
+    @staticmethod
+    def with_gpu(image):
+        return ("--gpus", 1, "--cwd", "/", "--image", image, "--", "sleep", "600")
+
+    def json(self, who, *args):
+        at = args.index("--")
+        return self.cli(who, *args[:at], "--json", *args[at:]).json
+
+    def charge(self, job):
+        return self.rig.json("cost", "--job", job)["total"]["charge_nano_usd"]
+
     def test_a_lock_that_somebody_holds_takes_no_place(self):
         """The store is its user's, who can hold its lock for ever."""
         store = os.path.join(self.rig.root, "store")

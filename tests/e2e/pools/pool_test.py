@@ -25,11 +25,13 @@ class PoolRig(Rig):
         os.chmod(path, 0o755)
         return path
 
-    def add_pool(self, name, *options, create=None, sim="2xL4"):
+    def add_pool(self, name, *options, create=None, sim="2xL4", first=""):
+        """`first`: what the create command does before it makes a machine."""
         create = create or self.tool(
             f"create-{name}",
             f"""
 [ -e "$cloud/$BILLOW_MACHINE.pid" ] && exit 0
+{first}
 grep -q 'billow join' "$BILLOW_USER_DATA" || exit 9
 umask 077; printf '%s\\n' "$BILLOW_TOKEN" > "$cloud/$BILLOW_MACHINE.token"
 {MARK}={self.data} setsid {BILLOW} join "$BILLOW_HEAD" --token-file "$cloud/$BILLOW_MACHINE.token" --node-name "$BILLOW_MACHINE" --data "$cloud/$BILLOW_MACHINE" --sim {sim} > "$cloud/$BILLOW_MACHINE.log" 2>&1 < /dev/null &
@@ -181,6 +183,85 @@ class CommandPools(unittest.TestCase):
         self.assertEqual(rig.cli("wait", job, timeout=60).code, 0)
         self.assertEqual(len(set(rig.lines("created"))), 1, rig.lines("created"))
         poll(lambda: not rig.rented(), "given back", 60)
+
+    def test_a_machine_whose_head_dies_while_it_is_created_joins_the_next_head(self):
+        rig = self.rig
+        # A repeated order makes no second machine. It ends, too, if the test fails.
+        creating = (
+            'mkdir "$cloud/$BILLOW_MACHINE.asked" 2>/dev/null || exit 0\n'
+            'for i in $(seq 900); do [ -e "$cloud/go" ] && break; sleep 0.1; done'
+        )
+        rig.add_pool("cloud", "--max", 3, "--idle", "3s", first=creating)
+        job = rig.submit("--gpus", 2, "--", "echo", "ran")
+        asked = lambda: [n for n in os.listdir(rig.cloud) if n.endswith(".asked")]
+        poll(asked, "the create command", 30)
+        address = rig.json("status")["addresses"][0].split("//")[1]
+        rig.kill(rig.head_pid())
+        rig.up(listen=address)
+        self.assertEqual(rig.lines("created"), [], "the command still runs")
+        with open(os.path.join(rig.cloud, "go"), "w", encoding="ascii"):
+            pass
+        self.assertEqual(rig.cli("wait", job, timeout=90).code, 0)
+        self.assertEqual(len(rig.lines("created")), 1, "one machine")
+        self.assertEqual(len(asked()), 1, "under one name")
+        self.assertEqual(rig.job(job)["tasks"][0]["node"], rig.lines("created")[0])
+        poll(lambda: not rig.rented(), "given back", 60)
+
+    def test_at_most_one_machine_is_rented_for_what_no_machine_can_hold(self):
+        rig = self.rig
+        rig.add_pool("cloud", "--max", 2, "--idle", "2s")
+        cpus = max(64, 4 * (os.cpu_count() or 1))
+        job = rig.submit("--gpus", 1, "--cpus", cpus, "--", "hostname")
+        # The first machine shows what the pool's machines are like.
+        poll(lambda: rig.lines("created"), "a machine to find out", 60)
+        poll(lambda: not rig.machines(), "the machine given back", 60)
+        self.assertEqual(len(rig.lines("created")), 1, rig.lines("created"))
+        for options in (
+            ("--mem", "500G"),
+            ("--zone", "b"),
+            ("--fabric", "infiniband"),
+            ("--gpu-mem", "200G"),
+            ("--placement-group", "pg1"),
+            ("--pool", "nosuch"),
+            ("--exclusive", "--cpus", cpus),
+        ):
+            rig.cli("submit", "--gpus", 1, *options, "--", "hostname")
+        # One that can run brings its machine, and those before it bring none.
+        self.assertEqual(rig.cli("run", "--gpus", 1, "--", "true", timeout=60).code, 0)
+        poll(lambda: not rig.rented(), "that machine given back", 60)
+        self.assertEqual(len(rig.lines("created")), 2, rig.lines("created"))
+        self.assertEqual(rig.job(job)["state"], "queued")
+
+    def test_a_job_for_one_pool_rents_of_no_other(self):
+        rig = self.rig
+        rig.add_pool("lp", "--max", 2, "--idle", "2s", "--price", "1")
+        rig.add_pool("lq", "--max", 2, "--idle", "2s", "--price", "9")
+        job = rig.submit("--gpus", 1, "--pool", "lq", "--", "true")
+        self.assertEqual(rig.cli("wait", job, timeout=60).code, 0)
+        poll(lambda: not rig.rented(), "the machine given back", 60)
+        self.assertEqual(rig.lines("created"), ["lq-1"])
+        # Without a name the cheaper one.
+        self.assertEqual(rig.cli("run", "--gpus", 1, "--", "true", timeout=60).code, 0)
+        self.assertEqual([name[:3] for name in rig.lines("created")], ["lq-", "lp-"])
+
+    def test_a_machine_is_ended_while_the_list_hangs(self):
+        rig = self.rig
+        rig.add_pool("cloud", "--max", 2, "--idle", "1s")
+        listing = os.path.join(rig.root, "list-cloud")
+        with open(listing, encoding="utf-8") as f:
+            works = f.read()
+        gate = rig.file("list-gate")
+        job = rig.submit("--gpus", 2, "--", "sh", "-c", f"until [ -e {gate} ]; do sleep 0.1; done")
+        rig.wait_for(job, "running", 60)
+        poll(lambda: [m for m in rig.machines().values() if m["external"]], "its id", 30)
+        rig.tool("list-cloud", 'echo hangs >> "$cloud/lists"; exec sleep 600\n')
+        poll(lambda: rig.lines("lists"), "a list that hangs", 30)
+        with open(gate, "w", encoding="ascii"):
+            pass
+        poll(lambda: not rig.rented(), "the machine ended", 20)
+        with open(listing, "w", encoding="utf-8") as f:
+            f.write(works)
+        poll(lambda: not rig.machines(), "nothing left in the books", 90)
 
     def test_nothing_is_rented_for_a_job_no_pool_can_run(self):
         rig = self.rig

@@ -2,6 +2,7 @@
 from Debian's packages."""
 import glob
 import os
+import re
 import shutil
 import signal
 import sys
@@ -272,6 +273,18 @@ class SlurmPool(unittest.TestCase):
         world, gpus = done.text.splitlines()[0].split()[-2:]
         self.assertEqual((world, len(set(gpus.split(",")))), ("2", 8))
         self.assertEqual([(m["nodes"], m["gpus"]) for m in self.rig.machines().values()], [(2, 8)])
+        self.empty()
+
+    def test_a_gang_on_a_cold_pool_prints_every_rank(self):
+        for _ in range(3):
+            self.empty()
+            done = self.rig.ok(
+                *("run", "--nodes", 2, "--gpus", 8, "--procs", 2, "--"),
+                *("sh", "-c", "sleep 2; echo rank $RANK; sleep 1"),
+                timeout=120,
+            )
+            ranks = re.findall(r"rank (\d+)$", done.text, re.MULTILINE)
+            self.assertEqual(sorted(ranks), ["0", "1", "2", "3"], done)
         self.empty()
 
     def test_an_allocation_taken_away_sends_its_work_elsewhere(self):

@@ -55,8 +55,19 @@ class Weekend(unittest.TestCase):
 
     def test_a_cloud_whose_list_fails(self):
         rig = self.rig
-        job, one = self.running()
+        job, _ = self.running()
         rig.aws.denied = {"DescribeInstances"}
+        poll(lambda: "DescribeInstances" in rig.head_log(), "a list that fails", 30)
+        rig.ok("stop", job)
+        poll(lambda: not rig.aws.alive(), "the machine ended by its id", 60)
+        self.assertNotEqual(rig.machines(), {}, "no list has shown its end")
+        rig.aws.denied = set()
+        poll(lambda: not rig.machines(), "nothing left in the books", 60)
+
+    def test_a_cloud_that_neither_lists_nor_ends(self):
+        rig = self.rig
+        job, one = self.running()
+        rig.aws.denied = {"DescribeInstances", "TerminateInstances"}
         rig.ok("stop", job)
         self.ends_itself(one)
         rig.aws.denied = set()

@@ -2,7 +2,11 @@
 // are under way, answers that were lost, and wall clocks that are set.
 #include "head/pools.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
 
 #include "base/crypto.h"
 #include "base/log.h"
@@ -28,7 +32,12 @@ struct Script {
   std::vector<std::string> ordered, released;  // by name, by external name
   bool hold = false;                           // answers to orders are held back
   std::vector<std::function<void()>> held;
-  bool silent = false;  // lists fail
+  bool silent = false;      // lists fail
+  bool hold_lists = false;  // they hang
+  int lists = 0;
+  std::set<std::string> hanging;  // the ends of these machines, by external name
+  std::string refusal;            // of every end; empty: machines are ended
+  bool ends_by_name = false;
 };
 
 class ScriptedPool final : public pool::Pool {
@@ -39,14 +48,18 @@ class ScriptedPool final : public pool::Pool {
     return script_.want(order);
   }
   Result<std::vector<MachineSighting>> nodes() override {
+    ++script_.lists;
     if (script_.silent)
       return fail(Code::unavailable, "the provider does not answer");
     return script_.listed;
   }
   Status release(const MachineSighting& machine) override {
-    script_.released.push_back(machine.external);
+    script_.released.push_back(machine.external.empty() ? machine.name : machine.external);
+    if (!script_.refusal.empty())
+      return fail(Code::unavailable, script_.refusal);
     return {};
   }
+  bool ends_by_name() const override { return script_.ends_by_name; }
   Result<std::vector<MachineOffer>> offers() override { return std::vector{script_.offer}; }
 
  private:
@@ -115,9 +128,14 @@ class Pooled : public ::testing::Test {
     struct HandLane final : Pools::Lane {
       explicit HandLane(Script& s) : script(s) {}
       Status submit(std::function<std::function<void()>()> work) override {
-        const std::size_t orders = script.ordered.size();
+        const std::size_t orders = script.ordered.size(), ends = script.released.size();
+        const int lists = script.lists;
         auto answer = work();
-        if (script.hold && script.ordered.size() > orders)
+        const bool hangs =
+            (script.hold && script.ordered.size() > orders) ||
+            (script.hold_lists && script.lists > lists) ||
+            (script.released.size() > ends && script.hanging.contains(script.released.back()));
+        if (hangs)
           script.held.push_back(std::move(answer));
         else
           answer();
@@ -147,18 +165,40 @@ class Pooled : public ::testing::Test {
         continue;
     }
   }
-  // A machine is ordered for a job that is then stopped: the machine is to be given back.
-  void order_in_vain() {
+  // One that needs a whole machine.
+  void submit() {
     SubmitJob job;
     job.spec.argv = {"true"};
     job.spec.resources.gpus = 8;
     job.spec.resources.share = {1000, 0};
     job.user = state().users.begin()->first;
     run(job);
+  }
+  void stop_all() {
+    for (const auto& [id, job] : std::map(state().jobs))
+      run(StopJob{.job = id, .reason = "enough"});
+  }
+  // A machine is ordered for a job that is then stopped: the machine is to be given back.
+  void order_in_vain() {
+    submit();
     pass(seconds(5));
     ASSERT_EQ(script.ordered, std::vector<std::string>{"cloud-1"});
-    run(StopJob{.job = state().jobs.begin()->first, .reason = "enough"});
+    stop_all();
   }
+  // Machines are ordered and listed; their jobs wait for them.
+  void order(int count) {
+    for (int i = 0; i < count; ++i)
+      submit();
+    pass(seconds(5));
+    ASSERT_EQ(script.ordered.size(), static_cast<std::size_t>(count));
+    for (int i = 1; i <= count; ++i) {
+      script.listed.push_back(sighting(fmt::format("i-{}", i).c_str()));
+      script.listed.back().name = fmt::format("cloud-{}", i);
+    }
+    pass(seconds(15));
+    ASSERT_EQ(state().machines.at("cloud-1").external, "i-1");
+  }
+  MachineState state_of(const char* machine) const { return state().machines.at(machine).state; }
   bool has(const std::string& machine) const { return state().machines.contains(machine); }
   static pool::Ordered no_answer(const pool::Order&) {
     return std::unexpected(pool::Refusal{RefusalKind::no_answer, "no answer"});
@@ -234,12 +274,7 @@ TEST_F(Pooled, ARefusalAfterALostAnswerDoesNotMeanThatThereIsNoMachine) {
       return no_answer(order);
     return std::unexpected(pool::Refusal{RefusalKind::capacity, "sold out"});
   };
-  SubmitJob job;
-  job.spec.argv = {"true"};
-  job.spec.resources.gpus = 8;
-  job.spec.resources.share = {1000, 0};
-  job.user = state().users.begin()->first;
-  run(job);
+  submit();
   pass(seconds(30));
   ASSERT_GE(orders, 2);
   ASSERT_TRUE(has("cloud-1")) << "the first order may have created it";
@@ -250,12 +285,7 @@ TEST_F(Pooled, ARefusalAfterALostAnswerDoesNotMeanThatThereIsNoMachine) {
 }
 
 TEST_F(Pooled, AHeadThatHasJustStartedDoesNotBelieveOneList) {
-  SubmitJob job;
-  job.spec.argv = {"true"};
-  job.spec.resources.gpus = 8;
-  job.spec.resources.share = {1000, 0};
-  job.user = state().users.begin()->first;
-  run(job);
+  submit();
   pass(seconds(5));
   script.listed = {sighting("i-1")};
   pass(minutes(6));  // its lag is over
@@ -329,6 +359,102 @@ TEST_F(Pooled, NothingIsEndedBeforeTheDecisionIsDurable) {
   pass(minutes(1));
   ASSERT_EQ(state().machines.at("cloud-1").state, MachineState::releasing);
   EXPECT_TRUE(script.released.empty());
+}
+
+// Each of these bills until its provider is asked to end it.
+TEST_F(Pooled, AMachineIsEndedWhileAListHangs) {
+  order(1);
+  script.hold_lists = true;
+  pass(seconds(15));
+  ASSERT_FALSE(script.held.empty()) << "no list is under way";
+  stop_all();
+  pass(seconds(15));
+  EXPECT_EQ(script.released, std::vector<std::string>{"i-1"});
+}
+
+TEST_F(Pooled, AMachineIsEndedWhileListsFail) {
+  order(1);
+  script.silent = true;
+  pass(seconds(15));
+  stop_all();
+  pass(seconds(15));
+  EXPECT_EQ(script.released, std::vector<std::string>{"i-1"});
+  EXPECT_TRUE(has("cloud-1")) << "no list has shown its end";
+}
+
+TEST_F(Pooled, AMachineIsEndedWhileAnOrderHangs) {
+  order(1);
+  script.hold = true;
+  submit();
+  pass(seconds(5));
+  ASSERT_EQ(script.ordered.size(), 2u);
+  ASSERT_FALSE(script.held.empty()) << "no order is under way";
+  stop_all();
+  pass(seconds(15));
+  EXPECT_TRUE(std::ranges::count(script.released, "i-1")) << "it waits for the order";
+}
+
+TEST_F(Pooled, ADeletionThatHangsHoldsUpNoOther) {
+  order(2);
+  script.hanging = {"i-1"};
+  run(ReleaseMachine{"cloud-1", "enough"});
+  pass(seconds(15));
+  ASSERT_EQ(script.released, std::vector<std::string>{"i-1"});
+  run(ReleaseMachine{"cloud-2", "enough"});
+  pass(seconds(5));
+  EXPECT_TRUE(std::ranges::count(script.released, "i-2")) << "it waits for the other";
+  pass(seconds(30));
+  EXPECT_EQ(std::ranges::count(script.released, "i-1"), 1) << "its deletion is still under way";
+}
+
+// Its provider knows it by its name only.
+TEST_F(Pooled, AMachineThatNoListHasShownIsEndedByNameIfListsHang) {
+  script.ends_by_name = true;
+  submit();
+  script.hold_lists = true;
+  pass(seconds(5));
+  stop_all();
+  pass(seconds(20));
+  ASSERT_EQ(state_of("cloud-1"), MachineState::releasing);
+  EXPECT_TRUE(script.released.empty()) << "a list may yet say its id";
+  pass(seconds(30));
+  EXPECT_EQ(script.released, std::vector<std::string>{"cloud-1"});
+}
+
+TEST_F(Pooled, ADeletionThatFailsIsRepeatedAndShownAfterAMinute) {
+  order(1);
+  script.refusal = "no right to delete";
+  stop_all();
+  pass(seconds(45));
+  ASSERT_EQ(state_of("cloud-1"), MachineState::releasing);
+  EXPECT_GE(script.released.size(), 5u);
+  EXPECT_EQ(state().machines.at("cloud-1").note, "");
+  pass(seconds(45));
+  EXPECT_EQ(state().machines.at("cloud-1").note, "cannot be ended: no right to delete");
+  script.refusal.clear();
+  pass(seconds(15));
+  EXPECT_EQ(state().machines.at("cloud-1").note, "");
+}
+
+TEST_F(Pooled, ADeletionThatHangsIsShownAfterAMinute) {
+  order(1);
+  script.hanging = {"i-1"};
+  stop_all();
+  pass(seconds(90));
+  ASSERT_EQ(state_of("cloud-1"), MachineState::releasing);
+  EXPECT_TRUE(state().machines.at("cloud-1").note.starts_with("cannot be ended: no answer for"))
+      << state().machines.at("cloud-1").note;
+}
+
+// Its delete command succeeds and does nothing.
+TEST_F(Pooled, ADeletionWithoutEffectIsShownAfterTenMinutes) {
+  order(1);
+  stop_all();
+  pass(minutes(9));
+  EXPECT_EQ(state().machines.at("cloud-1").note, "");
+  pass(minutes(2));
+  EXPECT_NE(state().machines.at("cloud-1").note.find("accepted"), std::string::npos)
+      << state().machines.at("cloud-1").note;
 }
 
 }  // namespace

@@ -225,6 +225,38 @@ TEST(CommandPool, ListsByNameWhateverElseIsPrinted) {
   EXPECT_EQ((*listed)[1].external, "cloud-2");
 }
 
+TEST(CommandPool, AListOrADeletionThatHangsFailsBeforeACreationWould) {
+  billow::Pool p;
+  p.name = "cloud";
+  p.kind = "command";
+  p.list_command = p.delete_command = "sleep 600";
+  CommandPool pool(p, {}, {.list = milliseconds(200), .end = milliseconds(200)});
+  const auto before = system_clock().steady();
+  const auto listed = pool.nodes();
+  ASSERT_FALSE(listed);
+  EXPECT_EQ(listed.error().code, Code::timed_out);
+  const Status ended = pool.release({.name = "cloud-1", .external = "i-1"});
+  ASSERT_FALSE(ended);
+  EXPECT_EQ(ended.error().code, Code::timed_out);
+  EXPECT_LT((system_clock().steady() - before).ns, seconds(60).ns);
+  EXPECT_LT(limits::pool_list_timeout.ns, limits::pool_command_timeout.ns);
+  EXPECT_LT(limits::pool_delete_timeout.ns, limits::pool_command_timeout.ns);
+}
+
+TEST(CommandPool, EndsAMachineThatNoListHasShownByItsName) {
+  char dir[] = "/tmp/billow-pool-XXXXXX";
+  ASSERT_TRUE(::mkdtemp(dir));
+  billow::Pool p;
+  p.name = "cloud";
+  p.kind = "command";
+  p.delete_command = "echo \"$BILLOW_MACHINE $BILLOW_EXTERNAL\" >> " + std::string(dir) + "/ended";
+  CommandPool pool(p, {});
+  EXPECT_TRUE(pool.release({.name = "cloud-1"}));
+  EXPECT_TRUE(pool.release({.name = "cloud-2", .external = "i-2"}));
+  EXPECT_EQ(*read_file(std::string(dir) + "/ended"), "cloud-1 cloud-1\ncloud-2 i-2\n");
+  (void)remove_tree(dir);
+}
+
 TEST(RunCommand, EndsWhatTakesTooLongWithEverythingItStarted) {
   const auto before = system_clock().steady();
   const auto done = process::run_command({.argv = {"/bin/sh", "-c", "sleep 60 & sleep 60"},
