@@ -146,6 +146,8 @@ void SecretFetcher::came(const control::Effect& effect, TaskId id, SecretKeeper:
   if (!task || task->node != effect.node || task->state != TaskState::starting)
     return options_.keeper->forget(id);
   options_.deliver(effect);
+  // If the node is away, the order is repeated when it is back, with what the value is then.
+  options_.keeper->forget(id);
 }
 
 }  // namespace billow::head

@@ -252,6 +252,8 @@ Result<std::string> SecretKeeper::value_of(const control::State& state,
 }
 
 std::function<void()> SecretKeeper::heard(const Event& event) {
+  if (const auto* e = get_if<TaskEnded>(&event.body))
+    forget(e->task);
   if (const auto* e = get_if<SecretSet>(&event.body))
     return [this, secret = e->secret] {
       durable_[{secret.project, secret.name}] = secret;
@@ -277,7 +279,7 @@ void SecretKeeper::fill(const control::State& state,
   const Job* job = state.find_job(start.job);
   const std::string& registry_secret = start.surroundings.registry_secret;
   if (!job || (start.surroundings.secrets.empty() && registry_secret.empty()))
-    return;
+    return forget(start.task);
   // Neither a variable nor a file: why there is none. The agent ends the task with that, and
   // nothing runs.
   const auto refuse = [&](std::string why) {
