@@ -131,9 +131,9 @@ Status SecretKeeper::check_login(const Secret& secret) const {
 
 // ---- values in backends
 
-std::string SecretKeeper::reference_of(ProjectId project, const std::string& name) const {
+const Secret* SecretKeeper::in_backend(ProjectId project, const std::string& name) const {
   const auto found = durable_.find({project, name});
-  return found == durable_.end() ? "" : found->second.reference;
+  return found == durable_.end() || found->second.reference.empty() ? nullptr : &found->second;
 }
 
 void SecretKeeper::forget(TaskId task) {

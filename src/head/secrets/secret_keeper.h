@@ -47,8 +47,8 @@ class SecretKeeper {
   // opened, is judged when a job starts.
   Status check_login(const Secret& secret) const;
   // ---- values in backends (secret_fetcher.h)
-  // "BACKEND:PATH#KEY"; empty: its value is here, or it does not exist.
-  std::string reference_of(ProjectId project, const std::string& name) const;
+  // Null: its value is here, or it does not exist.
+  const Secret* in_backend(ProjectId project, const std::string& name) const;
   // What was fetched for the next start order of this task, by the names of its secrets.
   using Fetched = std::map<std::string, Result<std::string>>;
   void give(TaskId task, Fetched values) { fetched_[task] = std::move(values); }

@@ -192,6 +192,44 @@ class Backends(RigTest):
         self.assertEqual(done.text.strip(), str(len(VALUE)))
         self.rig.ok("secret", "rm", "K", "-p", "vision")
 
+    def test_a_narrower_allow_closes_references_that_were_made_before(self):
+        self.rig.ok("project", "create", "sight")
+        self.rig.ok("user", "create", "eve", "--unix-name", "nobody")
+        self.rig.ok("project", "member", "sight", "eve", "--role", "admin")
+        token = self.rig.token_for("eve")
+        self.vault.secrets["secret/apps/vision/key"] = {"k": VALUE}
+        self.add_vault("--allow", "sight=apps")
+        for name, path in (("WIDE", "apps/train#token"), ("NARROW", "apps/vision/key#k")):
+            body = {"from": f"team:{path}"}
+            answer = self.rig.api("PUT", f"/v1/secrets/{name}?project=sight", body, token=token)
+            self.assertEqual(answer.status, 200, answer)
+        by_admin = ("secret", "set", "ADMINS", "-p", "sight", "--from", "team:apps/one#only")
+        self.rig.ok(*by_admin)
+
+        def end_of(name):
+            words = ("run", "-p", "sight", "--secret", name, "--", "sh", "-c", f"echo ${{#{name}}}")
+            done = self.rig.cli(*words)
+            return done.text.strip() or done.errors
+
+        for name in ("WIDE", "NARROW", "ADMINS"):
+            self.assertEqual(end_of(name), str(len(VALUE)), name)
+        asked = len(self.vault.asked_for())
+        token_file = self.file("token", "hvs.good\n")
+        words = ("secret-backend", "add", "vault", "team", "--address", self.vault.url)
+        narrower = (*words, "--token-file", token_file, "--allow", "sight=apps/vision")
+        said = self.rig.ok(*narrower).text
+        self.assertIn("secret WIDE of project sight", said)
+        self.assertNotIn("NARROW", said)
+        self.assertNotIn("ADMINS", said)
+        self.assertIn("--allow sight=apps/train", end_of("WIDE"))
+        self.assertEqual(len(self.vault.asked_for()), asked, "it was fetched all the same")
+        for name in ("NARROW", "ADMINS"):
+            self.assertEqual(end_of(name), str(len(VALUE)), name)
+        self.rig.ok(*words, "--token-file", token_file, "--allow", "sight=apps")
+        self.assertEqual(end_of("WIDE"), str(len(VALUE)))
+        for name in ("WIDE", "NARROW", "ADMINS"):
+            self.rig.ok("secret", "rm", name, "-p", "sight")
+
     def test_aws_is_asked_with_signed_requests(self):
         aws = AwsServer()
         self.addCleanup(aws.close)
