@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "core/control/decide/installation_secrets.h"
 #include "core/wire/codec.h"
+#include "net/wipe.h"
 #include "secrets/backend.h"
 
 namespace billow::api::secrets {
@@ -144,6 +145,7 @@ void set_backend(CallPtr call) {
                        "only the user who started the head can add secret backends, because they "
                        "use the head's network and logins",
                        ""});
+  net::wipe_freed_memory();  // before the credential is copied anywhere
   const auto body = read_body<BackendBody>(call);
   if (!body)
     return;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/crypto.h"
 #include "base/log.h"
 #include "core/control/decide/permissions.h"
 #include "core/wire/codec.h"
@@ -30,7 +31,9 @@ Result<secrets::BackendSettings> settings_of(const control::State& state,
     return fail(Code::not_found,
                 fmt::format("there is no secret backend \"{}\" any more", backend));
   std::string text = BILLOW_TRY(keeper.opened(record, found->second.sealed));
-  return wire::from_json_text<secrets::BackendSettings>(text);
+  auto settings = wire::from_json_text<secrets::BackendSettings>(text);
+  wipe(text);
+  return settings;
 }
 
 // The backend's --allow counts now, not only when the reference was made: what it no longer opens

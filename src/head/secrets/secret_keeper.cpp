@@ -12,6 +12,7 @@
 #include "base/sealed.h"
 #include "base/text.h"
 #include "core/model/image_name.h"
+#include "net/wipe.h"
 
 namespace billow::head {
 namespace {
@@ -38,7 +39,10 @@ bool from_hex(std::string_view text, std::string& out) {
 
 }  // namespace
 
+// Whatever the key opens passes through memory that is overwritten when it is freed, and so do the
+// keys.
 Result<std::vector<std::string>> SecretKeeper::keys() const {
+  net::wipe_freed_memory();
   if (!file_exists(path_))
     return fail(
         Code::not_found,
