@@ -196,6 +196,19 @@ class PrivateTmp(unittest.TestCase):
         poll(lambda: self.rig.job(job)["state"] == "succeeded", "the job's end", 60)
         poll(lambda: not self.found(f"ends-alone-{os.getpid()}"), "its removal", 30)
 
+    def test_what_a_killed_agent_left_is_in_nobodys_way(self):
+        """It may be killed between making the directory and recording the task, and then the head
+        repeats the start."""
+        cache = self.shell("echo $BILLOW_CACHE").strip()
+        place = os.path.dirname(os.path.dirname(cache))
+        agent = self.rig.agent_pid()
+        os.kill(agent, signal.SIGSTOP)
+        for task in range(1, 200):
+            os.makedirs(f"{place}/{task}.tmp/tmp", exist_ok=True)
+        os.kill(agent, signal.SIGKILL)
+        self.assertEqual(self.shell("mktemp > /dev/null && echo ran"), "ran\n")
+        poll(lambda: not [n for n in os.listdir(place) if n.startswith("gone.")], "the removal", 30)
+
     def test_it_goes_with_a_job_whose_supervisor_was_killed(self):
         job = self.submit(f"echo x > /tmp/lost-one-{os.getpid()}; echo begun; exec sleep 600")
         os.kill(self.supervisor_of(job), signal.SIGKILL)
