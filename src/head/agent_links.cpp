@@ -294,9 +294,9 @@ void AgentLinks::deliver(const control::Effect& effect) {
         fmt::format("its command, variables and secrets exceed the {} that can be sent to a node",
                     format_bytes(limits::agent_frame_bytes_max - frame_margin));
     engine_().execute(AgentReport{effect.node, std::move(status)}, {"head", ""}, {});
-    return;
+  } else {
+    found->second->send(completed, {});
   }
-  found->second->send(completed, {});
   for (auto& secret : completed.secrets)
     wipe(secret.value);
   wipe(completed.registry_login.value);

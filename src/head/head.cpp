@@ -174,11 +174,11 @@ Status Head::restore_engine() {
 std::function<void()> Head::observe(const control::State& state, const Event& event) {
   if (pools_)
     pools_->heard(event);
+  if (auto secret = keeper_.heard(event))  // before the logs, which answer the ends of tasks
+    return secret;
   if (logs_)
     if (auto log = logs_->heard(state, event))
       return log;
-  if (auto secret = keeper_.heard(event))
-    return secret;
   if (const auto* queued = get_if<NoticeQueued>(&event.body))
     return [this, target = queued->notice.target] {
       personal_->queued(target);

@@ -71,7 +71,9 @@ void set_common(SSL_CTX* context) {
   // Idle streams release their 34 KB of record buffers; there may be thousands of streams.
   ::SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ENABLE_PARTIAL_WRITE |
                                   SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
-  ::SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
+  // What was read stays in no record buffer: requests and orders hold secrets.
+  ::SSL_CTX_set_options(context,
+                        SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION | SSL_OP_CLEANSE_PLAINTEXT);
 }
 
 std::string fingerprint_of(X509* cert) {

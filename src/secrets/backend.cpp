@@ -74,6 +74,11 @@ bool is_below(std::string_view path, std::string_view prefix) {
   return path.starts_with(prefix) && (path.size() == prefix.size() || path[prefix.size()] == '/');
 }
 
+bool opens(const BackendSettings& settings, const std::string& project, std::string_view path) {
+  const auto allowed = settings.allow.find(project);
+  return allowed != settings.allow.end() && is_below(path, allowed->second);
+}
+
 Status check_settings(const BackendSettings& s) {
   BILLOW_TRY_VOID(check_name("secret backend", s.name));
   if (!s.address.empty())

@@ -50,6 +50,8 @@ struct BackendSettings {
   }
 };
 Status check_settings(const BackendSettings& settings);
+// Whether admins of the project may refer to the path.
+bool opens(const BackendSettings& settings, const std::string& project, std::string_view path);
 
 // The name under which the settings are among the installation's own secrets.
 std::string record_of(const std::string& backend);

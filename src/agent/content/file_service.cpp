@@ -16,6 +16,7 @@
 #include "agent/content/head_client.h"
 #include "agent/content/input_terms.h"
 #include "agent/content/project_cache.h"
+#include "base/crypto.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -40,6 +41,7 @@ constexpr std::size_t copies_max = 32;
 constexpr int accepted_per_turn_max = 16;  // the rest waits in the queue of the socket
 constexpr const char* owner_file = ".owner";
 constexpr const char* spare_place = "spare";
+constexpr const char* gone_prefix = "gone.";  // what an ended task left, until it is removed
 
 std::string brought_file(const std::string& work_dir, TaskId task) {
   return work_path(work_dir, task) + ".inputs";
@@ -416,17 +418,43 @@ void FileService::forget(TaskId task) {
   });
 }
 
+// Renamed at once and removed in the background: the head may repeat the start of a task that this
+// agent does not know, and that start makes the same directories again.
 void FileService::forget_others(const std::vector<TaskId>& live) {
   spares_->adopt(live);
+  std::vector<std::string> names;
   DIR* dir = ::opendir(options_.work_dir.c_str());
   if (!dir)
     return;
-  while (const dirent* item = ::readdir(dir))
-    if (const auto number = parse_int(item->d_name, 1, INT64_MAX);
-        number && std::find(live.begin(), live.end(),
-                            TaskId(static_cast<std::uint64_t>(*number))) == live.end())
-      forget(TaskId(static_cast<std::uint64_t>(*number)));
+  while (const dirent* item = ::readdir(dir)) {
+    const std::string name = item->d_name;
+    // "7", "7.tmp" and "7.inputs" are of task 7.
+    const auto number = parse_int(name.substr(0, name.find('.')), 1, INT64_MAX);
+    const bool ended =
+        number &&
+        std::ranges::find(live, TaskId(static_cast<std::uint64_t>(*number))) == live.end();
+    if (ended || name.starts_with(gone_prefix))
+      names.push_back(name);
+  }
   ::closedir(dir);
+  for (const std::string& name : names)
+    remove_aside(name);
+}
+
+void FileService::remove_aside(const std::string& name) {
+  std::string path = options_.work_dir + "/" + name;
+  if (!name.starts_with(gone_prefix)) {
+    const std::string gone =
+        fmt::format("{}/{}{}", options_.work_dir, gone_prefix, hex(random_bytes(8)));
+    if (::rename(path.c_str(), gone.c_str()) == 0)
+      path = gone;
+  }
+  (void)workers_->submit([path]() -> std::function<void()> {
+    if (const Status removed = remove_tree(path); !removed && file_exists(path))
+      log_warn("{}", removed.error().message);
+    return [] {
+    };
+  });
 }
 
 }  // namespace billow::agent

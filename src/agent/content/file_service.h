@@ -97,7 +97,8 @@ class FileService {
   void copy(const wire::agent_v1::CopyFiles& asked,
             const TaskRecord& record,
             std::function<void(Result<std::string>)> done);
-  // Removes the directories of all tasks except these: leftovers of an earlier agent process.
+  // Removes the directories of all tasks except these: leftovers of an earlier agent process. When
+  // it returns, their names are free again.
   void forget_others(const std::vector<TaskId>& live);
   files::Store& store() { return *store_; }
   SpareDirs& spares() { return *spares_; }
@@ -108,6 +109,7 @@ class FileService {
   void accept(int listener);
   Status prepare_work_dir();
   files::Store::Needed needed();
+  void remove_aside(const std::string& name);  // of a file or directory in work_dir
   void serve(int peer, TaskId task, const TaskRecord& record, const net::Endpoint& head);
   Status input(int peer, TaskId task, const TaskRecord& record, std::uint64_t bytes);
   Result<ObjectCache::Brought> bring(TaskId task,

@@ -251,7 +251,8 @@ void NodeAgent::tick() {
 }
 
 // Whether the owner of this machine lets the job run. The file is read each time, so that a change
-// counts at once; an account that does not exist is reported by the start.
+// counts at once. An account that does not exist is reported by the start; a confined job needs
+// none.
 Status NodeAgent::allowed_here(const Start& start) const {
   const NodePolicy policy = BILLOW_TRY(load_node_policy(options_.policy_file));
   if (policy.strict_only && !wire::strict_isolation(start))
@@ -261,7 +262,13 @@ Status NodeAgent::allowed_here(const Start& start) const {
   const std::string confined = wire::confined_for(start);
   const std::string& name = confined.empty() ? start.unix_user : confined;
   const auto account = tasks_->account(name);
-  return account ? check_policy(policy, start.owner, *account) : Status{};
+  if (!account && !confined.empty())
+    return check_policy_without_account(policy, confined, nullptr);
+  if (!account)
+    return {};
+  if (!name.empty() && account->name != name)
+    BILLOW_TRY_VOID(check_policy_without_account(policy, name, &*account));
+  return check_policy(policy, start.owner, *account);
 }
 
 void NodeAgent::perform(const Effects& effects) {

@@ -292,6 +292,23 @@ Status check_policy(const NodePolicy& policy, const std::string& owner, const Us
       fmt::format("the node's owner can allow it in {}: allow {}", node_policy_path, account.name));
 }
 
+// Numbers and groups say nothing of a name that has no account.
+Status check_policy_without_account(const NodePolicy& policy,
+                                    const std::string& name,
+                                    const UserRecord* instead) {
+  const auto names_it = [&](const AccountRule& rule) {
+    return rule.kind == AccountRule::Kind::account && rule.name == name;
+  };
+  const bool allowed =
+      instead || policy.allow.empty() || std::ranges::any_of(policy.allow, names_it);
+  if (allowed && std::ranges::none_of(policy.deny, names_it))
+    return {};
+  return fail(
+      Code::forbidden,
+      fmt::format("this node's policy: jobs of {}, who has no account here, may not run", name),
+      fmt::format("the node's owner can allow them in {}: allow {}", node_policy_path, name));
+}
+
 Status check_images(const ImageRules& rules, const Surroundings& asked) {
   const auto refused = [](std::string why, std::string hint) {
     return fail(Code::forbidden, "this node's policy: " + std::move(why), std::move(hint));

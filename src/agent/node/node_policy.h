@@ -71,6 +71,11 @@ Result<NodePolicy> load_node_policy(const std::string& path);
 
 // Whether a job of this Billow user may run as the account.
 Status check_policy(const NodePolicy& policy, const std::string& owner, const UserRecord& account);
+// The same for a job whose user's account does not exist here: a confined job, which needs none, or
+// one that runs as another user instead (BILLOW_WITHOUT_ACCOUNT), whom check_policy judges.
+Status check_policy_without_account(const NodePolicy& policy,
+                                    const std::string& name,
+                                    const UserRecord* instead);
 // Whether a job may use this image or environment. Its signature is checked when it is fetched.
 Status check_images(const ImageRules& rules, const Surroundings& asked);
 

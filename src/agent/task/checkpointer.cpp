@@ -114,11 +114,15 @@ Checkpointer::Checkpointer(net::Loop& loop, Callbacks callbacks)
       timer_(loop.every(milliseconds(500), [this] { tick(); })),
       workers_(loop, {.threads = 16, .queue_max = 4096}) {}
 
+static std::string local_path(const std::string& directory, TaskId task) {
+  return fmt::format("{}/checkpoint-{}", directory, task.value);
+}
+
 Status Checkpointer::prepare(
     TaskPlan& plan, TaskId task, JobId job, const std::string& directory, Environment& env) {
   if (plan.checkpoint_every.ns <= 0)
     return {};
-  const std::string local = fmt::format("{}/checkpoint-{}", directory, task.value);
+  const std::string local = local_path(directory, task);
   // An existing directory is an earlier task's and must not reach this one.
   if (::mkdir(local.c_str(), 0700) != 0) {
     (void)remove_tree(local);
@@ -134,6 +138,10 @@ Status Checkpointer::prepare(
   plan.checkpoint_local = local;
   plan.checkpoint_dir += fmt::format("/job-{}", job.value);
   return {};
+}
+
+void Checkpointer::forget_unused(const std::string& directory, TaskId task) {
+  ::rmdir(local_path(directory, task).c_str());
 }
 
 void Checkpointer::began(TaskId task, const TaskPlan& plan) {

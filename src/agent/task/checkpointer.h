@@ -32,6 +32,8 @@ class Checkpointer {
   // job's environment. Called before the start; `plan` has the user.
   static Status prepare(
       TaskPlan& plan, TaskId task, JobId job, const std::string& directory, Environment& env);
+  // Removes that directory of a task that did not start.
+  static void forget_unused(const std::string& directory, TaskId task);
   void began(TaskId task, const TaskPlan& plan);
   void ended(TaskId task);
   // Makes one more checkpoint, if the task makes any, then calls `then` on the loop; at once if

@@ -259,18 +259,23 @@ void Tasks::closed(TaskId task) {
     settle(task);
 }
 
-void Tasks::ended(TaskId task, const supervise::ExitRecord& record) {
-  if (!options_.sim_state_dir.empty())
-    (void)remove_sim_hold(options_.sim_state_dir, task_name(task));
+// What a start makes for its task, however far it came.
+void Tasks::clean_up(TaskId task) {
   suspender_.ended(task);
-  checkpointer_.ended(task);
   migs_.release(task);
   project_networks_.ended(task);
-  close_doors(task);
   remove_hostfile(temporary_.path(), task);
   containers_.ended(task);
   if (callbacks_.files_done)
     callbacks_.files_done(task);
+}
+
+void Tasks::ended(TaskId task, const supervise::ExitRecord& record) {
+  if (!options_.sim_state_dir.empty())
+    (void)remove_sim_hold(options_.sim_state_dir, task_name(task));
+  checkpointer_.ended(task);
+  close_doors(task);
+  clean_up(task);
   const TaskCgroup group = cgroups_.find(task);
   const auto found = dirs_.find(task);
   const auto meta =
@@ -290,6 +295,38 @@ void Tasks::ended(TaskId task, const supervise::ExitRecord& record) {
   advanced(task);
   remove_groups(group);
   remove_groups(cgroups_.find_uplink(task));
+}
+
+// Recorded like any other end: it must be known after a crash of this agent, and its log is empty
+// rather than missing. What the start made until it failed is removed. If the task runs, because
+// the start crossed its recovery, all of that belongs to the running task.
+void Tasks::end_unstarted(TaskId task, ExitStatus exit) {
+  const auto found = dirs_.find(task);
+  const bool runs = found && found->presence == TaskPresence::supervised;
+  if (!runs && !links_.contains(task)) {
+    clean_up(task);
+    secret_files_.remove(task);
+    Checkpointer::forget_unused(temporary_.path(), task);
+    remove_groups(cgroups_.find(task));
+    remove_groups(cgroups_.find_uplink(task));
+  }
+  TaskStatus status;
+  status.task = task;
+  status.state = TaskState::ended;
+  status.started_at = status.ended_at = system_clock().wall();
+  status.exit = std::move(exit);
+  perform(effect::RecordEnd{status});
+  callbacks_.event(task_event::Ended{status});
+  advanced(task);
+}
+
+void Tasks::refuse(TaskId task, const Error& why, int code) {
+  end_unstarted(
+      task,
+      {.kind = ExitKind::exec_failed,
+       .code = code,
+       .signal = 0,
+       .message = why.hint.empty() ? why.message : fmt::format("{} ({})", why.message, why.hint)});
 }
 
 // Until no process is left in them; a later agent removes what this one leaves.

@@ -199,6 +199,7 @@ class Tasks {
              const NodeRules& rules,
              const Containers::Prepared* prepared);
   void end_unstarted(TaskId task, ExitStatus exit);
+  void clean_up(TaskId task);
   Suspender::Callbacks suspender_callbacks();
   std::vector<int> processes_of(TaskId task) const;
   bool signal_handlers(TaskId task, int number, SignalTo to);

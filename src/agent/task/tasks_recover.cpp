@@ -54,15 +54,13 @@ void Tasks::lost(TaskId task) {
   status.usage.meter.egress_bytes = all_sent(task, group.v2);
   ports_.remove(task);
   disk_guard_.ended(task);
-  (void)cgroups_.remove(group);
+  remove_groups(group);
   remove_groups(cgroups_.find_uplink(task));
   if (!options_.sim_state_dir.empty())
     (void)remove_sim_hold(options_.sim_state_dir, task_name(task));
-  suspender_.ended(task);
   checkpointer_.ended(task);
-  migs_.release(task);
-  project_networks_.ended(task);
   close_doors(task);
+  clean_up(task);
   callbacks_.event(task_event::Ended{std::move(status)});
   advanced(task);
 }

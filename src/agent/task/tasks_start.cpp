@@ -455,33 +455,6 @@ Status Tasks::specify(Starting& s, SteadyTime paid_until) {
   return {};
 }
 
-// Recorded like any other end: it must be known after a crash of this agent, and its log is empty
-// rather than missing.
-void Tasks::end_unstarted(TaskId task, ExitStatus exit) {
-  project_networks_.ended(task);
-  remove_groups(cgroups_.find_uplink(task));
-  migs_.release(task);
-  containers_.ended(task);
-  secret_files_.remove(task);
-  TaskStatus status;
-  status.task = task;
-  status.state = TaskState::ended;
-  status.started_at = status.ended_at = system_clock().wall();
-  status.exit = std::move(exit);
-  perform(effect::RecordEnd{status});
-  callbacks_.event(task_event::Ended{status});
-  advanced(task);
-}
-
-void Tasks::refuse(TaskId task, const Error& why, int code) {
-  end_unstarted(
-      task,
-      {.kind = ExitKind::exec_failed,
-       .code = code,
-       .signal = 0,
-       .message = why.hint.empty() ? why.message : fmt::format("{} ({})", why.message, why.hint)});
-}
-
 void Tasks::perform(const effect::StartTask& e) {
   for (const GivenSecret& secret : e.start.secrets)
     if (secret.variable.empty() && secret.file.empty())  // the head says here why it has no value
@@ -554,10 +527,8 @@ void Tasks::begin(const effect::StartTask& e,
                       e.start.port,   input_terms(e.start), *disk};
   auto made = dirs_.create(id, starting.spec, wire::to_json_text(meta));
   if (!made) {
-    if (made.error().code != Code::conflict) {
-      suspender_.ended(id);
+    if (made.error().code != Code::conflict)
       return could_not(made.error());
-    }
     // An earlier agent started it, and the core knows it from recovery: this start crossed that.
     log_warn("task {} was started before", id.value);
     return;
@@ -574,7 +545,6 @@ void Tasks::begin(const effect::StartTask& e,
                                    starting.network ? &*starting.network : nullptr);
   if (!launched) {
     (void)all_sent(id, group.v2);
-    suspender_.ended(id);
     return could_not(launched.error());
   }
   checkpointer_.began(id, starting.plan);

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "core/control/decide/installation_secrets.h"
 #include "core/wire/codec.h"
+#include "net/wipe.h"
 #include "secrets/backend.h"
 
 namespace billow::api::secrets {
@@ -75,6 +76,24 @@ std::vector<std::string> secrets_in(const control::State& state, const std::stri
   return out;
 }
 
+// Secrets whose references these settings close. Those of users who may refer to everything stay
+// open (head/secrets/secret_fetcher.cpp).
+Json closed_by(const control::State& state, const BackendSettings& settings) {
+  Json out = Json::array();
+  for (const auto& [key, secret] : state.secrets) {
+    const auto reference = billow::secrets::parse_reference(secret.reference);
+    const auto project = state.projects.find(key.first);
+    if (!reference || reference->backend != settings.name || project == state.projects.end() ||
+        billow::secrets::opens(settings, project->second.name, reference->path))
+      continue;
+    const User* by = state.user_by_name(secret.by);
+    if (!by || !control::may(state, by->id, Permission::backends_change))
+      out.push(Json::object(
+          {{"name", secret.name}, {"project", project->second.name}, {"from", secret.reference}}));
+  }
+  return out;
+}
+
 }  // namespace
 
 Status may_refer(const Call& call, const Project& project, const std::string& text) {
@@ -82,8 +101,7 @@ Status may_refer(const Call& call, const Project& project, const std::string& te
   const auto backend = BILLOW_TRY(backend_named(call, reference.backend));
   if (call.may(Permission::backends_change))
     return {};
-  const auto allowed = backend.allow.find(project.name);
-  if (allowed != backend.allow.end() && billow::secrets::is_below(reference.path, allowed->second))
+  if (billow::secrets::opens(backend, project.name, reference.path))
     return {};
   return fail(Code::forbidden,
               fmt::format("project {} may not refer to {} in the secret backend {}", project.name,
@@ -127,6 +145,7 @@ void set_backend(CallPtr call) {
                        "only the user who started the head can add secret backends, because they "
                        "use the head's network and logins",
                        ""});
+  net::wipe_freed_memory();  // before the credential is copied anywhere
   const auto body = read_body<BackendBody>(call);
   if (!body)
     return;
@@ -152,9 +171,12 @@ void set_backend(CallPtr call) {
   wipe(text);
   if (!sealed)
     return call->fail(sealed.error());
+  wipe(settings.credential);
   call->execute(
       SetSecret{control::installation_secrets, call->principal.user, record, std::move(*sealed)},
-      200, [](const std::vector<Event>&) { return ok; });
+      200, [call, settings](const std::vector<Event>&) {
+        return Json::object({{"ok", true}, {"closed", closed_by(call->host.state(), settings)}});
+      });
 }
 
 void remove_backend(CallPtr call) {

@@ -5,6 +5,7 @@
 
 #include "base/crypto.h"
 #include "base/text.h"
+#include "net/wipe.h"
 
 namespace billow::api::secrets {
 namespace {
@@ -66,6 +67,7 @@ void set(CallPtr call) {
   const Project* project = secrets_project(call, true);
   if (!project)
     return;
+  net::wipe_freed_memory();  // before the value is copied anywhere
   const std::string name = call->parts[0];
   if (const Status good = check_name("secret", name); !good)
     return call->fail(good.error());
@@ -98,6 +100,7 @@ void set(CallPtr call) {
                                    limits::secret_bytes_max, value.size()),
                        ""});
   auto sealed = call->host.seal_secret(project->id, name, value);
+  wipe(value);
   if (!sealed)
     return call->fail(sealed.error());
   call->execute(SetSecret{project->name, call->principal.user, name, std::move(*sealed)}, 200,

@@ -76,11 +76,16 @@ int add(const Parsed& p) {
   const std::string& name = p.operands[1];
   return ask(
       p, [&](Client& c) { return c.put(path_of(name), body->dump()); },
-      [&](const Json&) {
+      [&](const Json& answer) {
         print(
             fmt::format("added secret backend {0}; try it: billow secret-backend check {0}, then "
                         "billow secret set NAME --from {0}:PATH#KEY\n",
                         name));
+        for (const Json& secret : list_in(answer, "closed"))
+          print(
+              fmt::format("jobs no longer get secret {} of project {}: --allow does not open {}\n",
+                          secret["name"].str_or("?"), secret["project"].str_or("?"),
+                          secret["from"].str_or("?")));
       });
 }
 

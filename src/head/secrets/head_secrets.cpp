@@ -4,11 +4,14 @@
 #include "base/crypto.h"
 #include "base/log.h"
 #include "head/head.h"
+#include "net/wipe.h"
 
 namespace billow::head {
 
 // When the engine is restored, before an agent is connected.
 void Head::prepare_secrets() {
+  if (!state().secrets.empty())
+    net::wipe_freed_memory();
   fetcher_ = std::make_unique<SecretFetcher>(
       loop_, SecretFetcher::Options{&clock_, &keeper_,
                                     [this]() -> const control::State& { return state(); },

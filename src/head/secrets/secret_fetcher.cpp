@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include "base/crypto.h"
 #include "base/log.h"
+#include "core/control/decide/permissions.h"
 #include "core/wire/codec.h"
 #include "secrets/backend.h"
 
@@ -29,7 +31,26 @@ Result<secrets::BackendSettings> settings_of(const control::State& state,
     return fail(Code::not_found,
                 fmt::format("there is no secret backend \"{}\" any more", backend));
   std::string text = BILLOW_TRY(keeper.opened(record, found->second.sealed));
-  return wire::from_json_text<secrets::BackendSettings>(text);
+  auto settings = wire::from_json_text<secrets::BackendSettings>(text);
+  wipe(text);
+  return settings;
+}
+
+// The backend's --allow counts now, not only when the reference was made: what it no longer opens
+// is open only to a user who may refer to everything.
+Status may_refer(const control::State& state,
+                 const Secret& secret,
+                 const secrets::Reference& reference,
+                 const secrets::BackendSettings& backend) {
+  const std::string& project = state.projects.at(secret.project).name;
+  const User* by = state.user_by_name(secret.by);
+  if (secrets::opens(backend, project, reference.path) ||
+      (by && control::may(state, by->id, Permission::backends_change)))
+    return {};
+  return fail(Code::forbidden,
+              fmt::format("project {0} may not refer to {1} in the secret backend {2} any more; an "
+                          "admin can allow it: billow secret-backend add … --allow {0}={1}",
+                          project, reference.path, reference.backend));
 }
 
 SecretKeeper::Fetched fetch_all(const std::vector<Wanted>& all, const Clock& clock) {
@@ -70,12 +91,15 @@ bool SecretFetcher::holds(const control::Effect& effect) {
     return false;
   std::vector<Wanted> wanted;
   for (const std::string& name : names) {
-    const std::string text = options_.keeper->reference_of(job->project, name);
-    if (text.empty())
+    const Secret* secret = options_.keeper->in_backend(job->project, name);
+    if (!secret)
       continue;
-    auto reference = secrets::parse_reference(text);
+    auto reference = secrets::parse_reference(secret->reference);
     auto backend = reference ? settings_of(state, *options_.keeper, reference->backend)
                              : Result<secrets::BackendSettings>(pass(Error(reference.error())));
+    if (backend)
+      if (const Status may = may_refer(state, *secret, *reference, *backend); !may)
+        backend = pass(Error(may.error()));
     wanted.push_back({name, std::move(reference), std::move(backend)});
   }
   if (wanted.empty())
@@ -146,6 +170,8 @@ void SecretFetcher::came(const control::Effect& effect, TaskId id, SecretKeeper:
   if (!task || task->node != effect.node || task->state != TaskState::starting)
     return options_.keeper->forget(id);
   options_.deliver(effect);
+  // If the node is away, the order is repeated when it is back, with what the value is then.
+  options_.keeper->forget(id);
 }
 
 }  // namespace billow::head

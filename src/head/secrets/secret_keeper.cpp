@@ -12,6 +12,7 @@
 #include "base/sealed.h"
 #include "base/text.h"
 #include "core/model/image_name.h"
+#include "net/wipe.h"
 
 namespace billow::head {
 namespace {
@@ -38,7 +39,10 @@ bool from_hex(std::string_view text, std::string& out) {
 
 }  // namespace
 
+// Whatever the key opens passes through memory that is overwritten when it is freed, and so do the
+// keys.
 Result<std::vector<std::string>> SecretKeeper::keys() const {
+  net::wipe_freed_memory();
   if (!file_exists(path_))
     return fail(
         Code::not_found,
@@ -131,9 +135,9 @@ Status SecretKeeper::check_login(const Secret& secret) const {
 
 // ---- values in backends
 
-std::string SecretKeeper::reference_of(ProjectId project, const std::string& name) const {
+const Secret* SecretKeeper::in_backend(ProjectId project, const std::string& name) const {
   const auto found = durable_.find({project, name});
-  return found == durable_.end() ? "" : found->second.reference;
+  return found == durable_.end() || found->second.reference.empty() ? nullptr : &found->second;
 }
 
 void SecretKeeper::forget(TaskId task) {
@@ -252,6 +256,8 @@ Result<std::string> SecretKeeper::value_of(const control::State& state,
 }
 
 std::function<void()> SecretKeeper::heard(const Event& event) {
+  if (const auto* e = get_if<TaskEnded>(&event.body))
+    forget(e->task);
   if (const auto* e = get_if<SecretSet>(&event.body))
     return [this, secret = e->secret] {
       durable_[{secret.project, secret.name}] = secret;
@@ -277,7 +283,7 @@ void SecretKeeper::fill(const control::State& state,
   const Job* job = state.find_job(start.job);
   const std::string& registry_secret = start.surroundings.registry_secret;
   if (!job || (start.surroundings.secrets.empty() && registry_secret.empty()))
-    return;
+    return forget(start.task);
   // Neither a variable nor a file: why there is none. The agent ends the task with that, and
   // nothing runs.
   const auto refuse = [&](std::string why) {

@@ -47,8 +47,8 @@ class SecretKeeper {
   // opened, is judged when a job starts.
   Status check_login(const Secret& secret) const;
   // ---- values in backends (secret_fetcher.h)
-  // "BACKEND:PATH#KEY"; empty: its value is here, or it does not exist.
-  std::string reference_of(ProjectId project, const std::string& name) const;
+  // Null: its value is here, or it does not exist.
+  const Secret* in_backend(ProjectId project, const std::string& name) const;
   // What was fetched for the next start order of this task, by the names of its secrets.
   using Fetched = std::map<std::string, Result<std::string>>;
   void give(TaskId task, Fetched values) { fetched_[task] = std::move(values); }
@@ -68,8 +68,9 @@ class SecretKeeper {
   // What is durable: all of a state that was just read from the journal, then each event when it
   // is.
   void begin(const control::State& state) { durable_ = state.secrets; }
-  std::function<void()> heard(
-      const Event& event);  // to be called when it is durable; empty: it is of no secret
+  // Answers what to call when it is durable; empty: it changes no secret. What was fetched for a
+  // task that ends is forgotten at once.
+  std::function<void()> heard(const Event& event);
   // Puts the values that the job asks for into its start order, or why it cannot start.
   void fill(const control::State& state, wire::agent_v1::Start& start, bool confidential);
 

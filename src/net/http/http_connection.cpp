@@ -6,6 +6,7 @@
 #include "net/http/server_exchange.h"
 #include "net/http/ws_frame.h"
 #include "net/http/ws_socket.h"
+#include "net/wipe.h"
 
 namespace billow::net {
 namespace {
@@ -191,6 +192,7 @@ void Connection::process() {
       break;
   }
   processing_ = false;
+  wipe_used(pending_.data(), consumed_);  // the connection may stay open for long
   pending_.erase(0, consumed_);
   consumed_ = 0;
   if (pending_.empty() && pending_.capacity() > 4096)

@@ -14,7 +14,7 @@ from aws_server import KEY, SECRET, AwsServer
 from cloud_server import Answer
 from fake_google import FakeGoogle, problem
 from fake_vault import FakeVault
-from rig import RigTest, poll
+from rig import Rig, RigTest, poll
 from secrets_test import files_with
 
 VALUE = "vault-Value-" + os.urandom(8).hex()
@@ -192,6 +192,44 @@ class Backends(RigTest):
         self.assertEqual(done.text.strip(), str(len(VALUE)))
         self.rig.ok("secret", "rm", "K", "-p", "vision")
 
+    def test_a_narrower_allow_closes_references_that_were_made_before(self):
+        self.rig.ok("project", "create", "sight")
+        self.rig.ok("user", "create", "eve", "--unix-name", "nobody")
+        self.rig.ok("project", "member", "sight", "eve", "--role", "admin")
+        token = self.rig.token_for("eve")
+        self.vault.secrets["secret/apps/vision/key"] = {"k": VALUE}
+        self.add_vault("--allow", "sight=apps")
+        for name, path in (("WIDE", "apps/train#token"), ("NARROW", "apps/vision/key#k")):
+            body = {"from": f"team:{path}"}
+            answer = self.rig.api("PUT", f"/v1/secrets/{name}?project=sight", body, token=token)
+            self.assertEqual(answer.status, 200, answer)
+        by_admin = ("secret", "set", "ADMINS", "-p", "sight", "--from", "team:apps/one#only")
+        self.rig.ok(*by_admin)
+
+        def end_of(name):
+            words = ("run", "-p", "sight", "--secret", name, "--", "sh", "-c", f"echo ${{#{name}}}")
+            done = self.rig.cli(*words)
+            return done.text.strip() or done.errors
+
+        for name in ("WIDE", "NARROW", "ADMINS"):
+            self.assertEqual(end_of(name), str(len(VALUE)), name)
+        asked = len(self.vault.asked_for())
+        token_file = self.file("token", "hvs.good\n")
+        words = ("secret-backend", "add", "vault", "team", "--address", self.vault.url)
+        narrower = (*words, "--token-file", token_file, "--allow", "sight=apps/vision")
+        said = self.rig.ok(*narrower).text
+        self.assertIn("secret WIDE of project sight", said)
+        self.assertNotIn("NARROW", said)
+        self.assertNotIn("ADMINS", said)
+        self.assertIn("--allow sight=apps/train", end_of("WIDE"))
+        self.assertEqual(len(self.vault.asked_for()), asked, "it was fetched all the same")
+        for name in ("NARROW", "ADMINS"):
+            self.assertEqual(end_of(name), str(len(VALUE)), name)
+        self.rig.ok(*words, "--token-file", token_file, "--allow", "sight=apps")
+        self.assertEqual(end_of("WIDE"), str(len(VALUE)))
+        for name in ("WIDE", "NARROW", "ADMINS"):
+            self.rig.ok("secret", "rm", name, "-p", "sight")
+
     def test_aws_is_asked_with_signed_requests(self):
         aws = AwsServer()
         self.addCleanup(aws.close)
@@ -232,6 +270,57 @@ class Backends(RigTest):
         self.rig.ok("secret-backend", "check", "gcp", "--path", "hf-token/versions/7")
         missing = self.rig.cli("secret-backend", "check", "gcp", "--path", "nothing")
         self.assertIn("nothing at nothing", missing.errors)
+
+
+class SlowVault(FakeVault):
+    """Its first value is on the way until the test lets it arrive."""
+
+    def __init__(self):
+        super().__init__()
+        self.asked, self.arrives = threading.Event(), threading.Event()
+
+    def serve(self, request):
+        answer = super().serve(request)
+        if "/data/" in request.path:
+            self.asked.set()
+            self.arrives.wait(60)
+        return answer
+
+
+class NodeAway(unittest.TestCase):
+    """The node disconnects while a value for one of its tasks is fetched."""
+
+    def join(self):
+        token = self.rig.ok("token", "create", "--node").text.strip()
+        where = ("--data", os.path.join(self.rig.root, "node"), "--node-name", "far")
+        address = self.rig.json("status")["addresses"][0]
+        self.node = self.rig.start("join", address, "--token", token, *where, "--sim", "1xH100")
+
+    def test_the_value_is_fetched_again_when_it_is_back(self):
+        self.rig = Rig(args=("--no-agent",))
+        self.addCleanup(self.rig.close)
+        vault = SlowVault()
+        self.addCleanup(vault.close)
+        self.addCleanup(vault.arrives.set)
+        vault.secrets = {"secret/apps/train": {"token": VALUE}}
+        token_file = self.rig.file("token")
+        with open(token_file, "w", encoding="ascii") as f:
+            f.write("hvs.good\n")
+        add = ("secret-backend", "add", "vault", "team", "--address", vault.url)
+        self.rig.ok(*add, "--token-file", token_file)
+        self.rig.ok("secret", "set", "T", "--from", "team:apps/train#token")
+        self.join()
+        poll(lambda: self.rig.json("nodes")["nodes"], "the node", 40)
+        job = self.rig.submit("--secret", "T", "--", "sh", "-c", "echo ${#T}")
+        self.assertTrue(vault.asked.wait(40))
+        self.node.kill()
+        self.node.wait()
+        poll(lambda: "node far disconnected" in self.rig.head_log(), "its end", 40)
+        vault.secrets["secret/apps/train"] = {"token": VALUE + "-new"}
+        vault.arrives.set()  # what it was before
+        self.join()
+        poll(lambda: self.rig.job(job)["final"], "the end of the job", 60)
+        self.assertEqual(self.rig.ok("logs", job).text.strip(), str(len(VALUE) + 4))
 
 
 class Redacted(RigTest):

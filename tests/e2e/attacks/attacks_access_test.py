@@ -544,8 +544,20 @@ class Gateways(RigTest):
             return found
 
         pid, words = poll(gateways, "its process")[0]
-        self.assertNotEqual(os.stat(f"/proc/{pid}").st_uid, 0)
+        with open(f"/proc/{pid}/status", encoding="utf-8") as f:
+            ids = {line[:3]: int(line.split()[1]) for line in f if line[1:4] == "id:"}
+        uid = ids["Uid"]
+        self.assertNotEqual(uid, 0)
         self.assertNotIn(rig.data + "/token", words)
+        # Other programs of its account lack its capability, so the kernel does not let them in.
+        got = subprocess.run(
+            ["sh", "-c", f"cd /proc/{pid} && cat fd/3/token environ maps; head -c1 mem"],
+            **{"user": uid, "group": ids["Gid"], "extra_groups": []},
+            capture_output=True,
+            check=False,
+        )
+        self.assertEqual(got.stdout, b"", got.stderr)
+        self.assertIn(b"Permission denied", got.stderr)
         token = rig.read("gateway-token").strip()
         for path in ("/v1/jobs", "/v1/status", "/v1/tokens", "/v1/secrets"):
             self.assertEqual(rig.api("GET", path, token=token).status, 403, path)

@@ -39,7 +39,7 @@ time.sleep(600)
 
 # Prints what came of each try: "GOT …" or the error.
 TRIES = """
-import ctypes, errno, json, mmap, os, signal, socket, struct, sys, time
+import ctypes, errno, json, mmap, os, platform, signal, socket, struct, sys, time
 v = json.loads(sys.argv[1])
 work, data, owner = sys.argv[2], sys.argv[3], int(sys.argv[4])
 libc = ctypes.CDLL(None, use_errno=True)
@@ -48,6 +48,8 @@ def ok(result):
     if result < 0:
         raise OSError(ctypes.get_errno(), "")
     return result
+def call(x86, arm, *args):
+    return ok(libc.syscall(ctypes.c_long(x86 if platform.machine() == "x86_64" else arm), *args))
 def read(path):
     with open(path, "rb") as f:
         return f.read(100)
@@ -132,7 +134,7 @@ tries = {
     "its system call": lambda: read(f"/proc/{pid}/syscall"),
     "its stack": lambda: read(f"/proc/{pid}/stack"),
     "its score for the killer": lambda: write(f"/proc/{pid}/oom_score_adj"),
-    "its descriptor by pidfd": lambda: ok(libc.syscall(438, os.pidfd_open(pid), 3, 0)),
+    "its descriptor by pidfd": lambda: call(438, 438, os.pidfd_open(pid), 3, 0),
     "signal it": lambda: os.kill(pid, 0) or "signalled",
     "signal by pidfd": lambda: signal.pidfd_send_signal(os.pidfd_open(pid), 0) or "signalled",
     "signal its group": lambda: os.killpg(os.getpgid(pid), 0) or "signalled",
@@ -163,13 +165,13 @@ tries = {
     "trace the agent": lambda: ok(libc.ptrace(0x4206, owner, None, None)),
     "its control group": lambda: write("/sys/fs/cgroup/cgroup.procs"),
     "freeze control groups": lambda: write("/sys/fs/cgroup/freezer/billow/freezer.state"),
-    "its keys": lambda: ok(libc.syscall(250, 0, -4, 0)),
+    "its keys": lambda: call(250, 219, 0, -4, 0),
     "its keys by list": lambda: read("/proc/keys") or (_ for _ in ()).throw(OSError(2, "empty")),
-    "its page faults": lambda: ok(libc.syscall(323, 1)),
-    "its requests by io_uring": lambda: ok(libc.syscall(425, 8, ctypes.create_string_buffer(120))),
-    "compare its descriptors": lambda: ok(libc.syscall(312, pid, os.getpid(), 0, 3, 0)),
-    "move its pages": lambda: ok(libc.syscall(279, pid, 0, None, None, None, 0)),
-    "advise its memory": lambda: ok(libc.syscall(440, os.pidfd_open(pid), None, 0, 20, 0)),
+    "its page faults": lambda: call(323, 282, 1),
+    "its requests by io_uring": lambda: call(425, 425, 8, ctypes.create_string_buffer(120)),
+    "compare its descriptors": lambda: call(312, 272, pid, os.getpid(), 0, 3, 0),
+    "move its pages": lambda: call(279, 239, pid, 0, None, None, None, 0),
+    "advise its memory": lambda: call(440, 440, os.pidfd_open(pid), None, 0, 20, 0),
     "enter its namespaces": lambda: ok(libc.setns(os.pidfd_open(pid), 0x20000)),
 }
 out = {}

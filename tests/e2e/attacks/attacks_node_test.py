@@ -2,9 +2,12 @@
 would, and must fail."""
 import base64
 import hashlib
+import http.client
+import json
 import os
 import pwd
 import socket
+import ssl
 import subprocess
 import tempfile
 import time
@@ -321,13 +324,15 @@ class Devices(unittest.TestCase):
 
 @NEEDS_ROOT
 class Memory(RigTest):
-    """Whoever reads the agent's memory finds no secret of a job that was started."""
+    """Whoever reads the memory of the agent, or of the head, finds no secret of a job that was
+    started."""
 
     options = {"sim": "1xH100"}
 
-    def found(self, *texts):
-        """Where in the agent's memory one of these texts is."""
-        pid, out = self.rig.agent_pid(), []
+    @staticmethod
+    def found(pid, *texts):
+        """Where in the memory of a process one of these texts is."""
+        out = []
         with open(f"/proc/{pid}/maps", encoding="utf-8") as maps:
             with open(f"/proc/{pid}/mem", "rb", 0) as memory:
                 for line in maps:
@@ -346,17 +351,38 @@ class Memory(RigTest):
                             out.append((words[-1], data[max(0, at - 40) : at + 60]))
         return out
 
+    def check_gone(self, pid, texts, what):
+        try:
+            poll(lambda: not self.found(pid, *texts), what, 5)
+        except AssertionError:
+            self.fail(f"{what}: {self.found(pid, *texts)}")
+
     def test_secrets_are_gone_once_the_job_has_them(self):
         value = "hf_" + os.urandom(24).hex()
+        texts = (value.encode(), base64.b64encode(value.encode())[:-4])
         self.rig.ok("secret", "set", "TOKEN", stdin=value.encode())
+        self.check_gone(self.rig.head_pid(), texts, "gone from the head once it is set")
         for option in ("TOKEN", "TOKEN:file"):
             job = self.rig.submit("--secret", option, "--", "sleep", "600")
             self.rig.wait_for(job, "running")
-            texts = (value.encode(), base64.b64encode(value.encode())[:-4])
-            poll(
-                lambda texts=texts: not self.found(*texts),
-                f"{option} gone: {self.found(*texts)}",
-                5,
-            )
+            for who, pid in (("agent", self.rig.agent_pid()), ("head", self.rig.head_pid())):
+                self.check_gone(pid, texts, f"{option} gone from the {who}")
             self.rig.ok("stop", "--force", "--wait", job)
-            self.assertEqual(self.found(*texts), [], option)
+            for pid in (self.rig.agent_pid(), self.rig.head_pid()):
+                self.assertEqual(self.found(pid, *texts), [], option)
+
+    def test_a_connection_that_stays_open_does_not_keep_them(self):
+        """Over TLS, as clients elsewhere."""
+        rig = Rig(args=("--no-agent", "--tls"))
+        self.addCleanup(rig.close)
+        value = "hf_" + os.urandom(24).hex()
+        connection = http.client.HTTPSConnection(
+            rig.json("status")["addresses"][0].removeprefix("https://"),
+            context=ssl._create_unverified_context(),
+        )
+        self.addCleanup(connection.close)
+        head = {"Authorization": "Bearer " + rig.token()}
+        connection.request("PUT", "/v1/secrets/TOKEN", json.dumps({"value": value}), head)
+        answer = connection.getresponse()
+        self.assertEqual((answer.status, bool(answer.read())), (200, True))
+        self.check_gone(rig.head_pid(), (value.encode(),), "gone from the head")

@@ -315,6 +315,30 @@ class Strict(unittest.TestCase):
         self.assertEqual(done.code, 0, done)
 
 
+    def test_the_policy_counts_for_users_without_an_account(self):
+        """A strict job needs none, and a head names whom it likes."""
+        usual = USUAL_POLICY + "\nroot root"
+        self.addCleanup(self.rig.node_policy, usual)
+        self.rig.ok("user", "create", "zoe", "--unix-name", "nobody-here")
+        self.rig.ok("project", "member", "default", "zoe")
+        token = {"BILLOW_TOKEN": self.rig.token_for("zoe")}
+        ran = ("run", "--gpus", "0", "--no-sync", "--cwd", "/", *STRICT, "--", "echo", "ran")
+        for policy, runs in (
+            ("deny daemon 2000", True),
+            ("allow 1000-59999 nobody-here", True),
+            ("deny nobody-here", False),
+            ("allow @daemon", False),
+            ("allow 0-4294967294", False),
+            ("isolation strict\nallow games", False),
+        ):
+            with self.subTest(policy):
+                self.rig.node_policy(policy)
+                done = self.rig.cli(*ran, env=token)
+                self.assertEqual((done.code, "ran" in done.text), (0 if runs else 126, runs), done)
+                if not runs:
+                    self.assertIn("this node's policy: jobs of nobody-here", done.errors)
+
+
 @NEEDS_ROOT
 class OnOnesOwnMachine(unittest.TestCase):
     """The agent runs as an ordinary person, and the job as the same account in a user namespace."""

@@ -1,6 +1,8 @@
 """Jobs that fill the node's disk: a limit ends them, whatever they write and wherever Billow lets
 them write."""
 import os
+import shutil
+import tempfile
 import time
 import unittest
 
@@ -60,6 +62,24 @@ class DiskSpace(unittest.TestCase):
         poll(lambda: "written" in self.rig.cli("logs", job).text, "what it wrote", 60)
         time.sleep(14)  # longer than the time between two looks at its files
         self.assertEqual(self.rig.job(job)["state"], "running")
+
+    def test_a_start_that_fails_leaves_nothing(self):
+        where = tempfile.mkdtemp(prefix="sent-", dir="/var/tmp")
+        self.addCleanup(shutil.rmtree, where)
+        os.chmod(where, 0o755)
+        self.rig.ok("secret", "set", "K", stdin=b"a value of a secret")
+        shown = self.rig.ok("run", "--sync", "--", "pwd", cwd=where)
+        place = os.path.dirname(shown.text.strip())
+        words = ("submit", "--json", "--gpus", "0", "--sync", "--secret", "K:/usr", "--", "true")
+        done = self.rig.cli(*words, cwd=where, env={"BILLOW_TOKEN": self.token}, timeout=60)
+        self.assertEqual(done.code, 0, done)
+        poll(lambda: self.rig.job(done.json["id"])["state"] == "failed", "its end", 60)
+        self.assertIn("is not empty", self.rig.job(done.json["id"])["reason"])
+
+        def left():
+            return [name for name in os.listdir(place) if name.split(".")[0].isdigit()]
+
+        poll(lambda: not left(), "the removal of its directory", 30)
 
     def test_the_limit_outlives_the_agent(self):
         job = self.submit("sleep 4; " + WRITES.format("/tmp/large"), "--no-sync")

@@ -2,6 +2,7 @@
 otherwise."""
 import os
 import shutil
+import signal
 import stat
 import subprocess
 import tempfile
@@ -53,6 +54,24 @@ def pids_of_job(job):
             except OSError:
                 pass
     return out
+
+
+def state_and_parent(pid):
+    """Of a process; empty if it does not exist."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as f:
+            state, parent = f.read().rsplit(")", 1)[1].split()[:2]
+    except OSError:
+        return "", 0
+    return state, int(parent)
+
+
+def words_of(pid):
+    try:
+        with open(f"/proc/{pid}/cmdline", encoding="utf-8", errors="replace") as f:
+            return f.read().split("\0")
+    except OSError:
+        return []
 
 
 POLICY = "allow 0-4294967294"
@@ -146,6 +165,54 @@ class PrivateTmp(unittest.TestCase):
         job = self.submit("echo secret > /tmp/left-behind; echo begun; sleep 600")
         self.rig.ok("stop", "--force", job)
         poll(lambda: not self.found("left-behind"), "its removal", 30)
+
+    def supervisor_of(self, job):
+        """Other tests on this machine have jobs of the same number."""
+        for pid in pids_of_job(job):
+            while pid > 1:
+                words = words_of(pid)
+                if len(words) > 1 and words[1].startswith(self.rig.data + "/agent/tasks/"):
+                    return pid
+                pid = state_and_parent(pid)[1]
+        raise AssertionError(f"no supervisor of job {job}")
+
+    def test_it_goes_with_a_job_that_ends_while_the_agent_is_away(self):
+        where = tempfile.mkdtemp(prefix="gate-", dir="/var/tmp")
+        self.addCleanup(shutil.rmtree, where)
+        os.chmod(where, 0o755)
+        gate = where + "/gate"
+        waits = f"until [ -e {gate} ]; do sleep 0.05; done"
+        job = self.submit(f"echo secret > /tmp/ends-alone-{os.getpid()}; echo begun; {waits}")
+        supervisor = self.supervisor_of(job)
+        self.assertTrue(self.found(f"ends-alone-{os.getpid()}"))
+        agent = self.rig.agent_pid()
+        os.kill(agent, signal.SIGSTOP)  # killed at once, the next one would see the end
+        try:
+            with open(gate, "w", encoding="ascii"):
+                pass
+            poll(lambda: state_and_parent(supervisor)[0] in ("Z", ""), "its supervisor's end", 30)
+        finally:
+            os.kill(agent, signal.SIGKILL)
+        poll(lambda: self.rig.job(job)["state"] == "succeeded", "the job's end", 60)
+        poll(lambda: not self.found(f"ends-alone-{os.getpid()}"), "its removal", 30)
+
+    def test_what_a_killed_agent_left_is_in_nobodys_way(self):
+        """It may be killed between making the directory and recording the task, and then the head
+        repeats the start."""
+        cache = self.shell("echo $BILLOW_CACHE").strip()
+        place = os.path.dirname(os.path.dirname(cache))
+        agent = self.rig.agent_pid()
+        os.kill(agent, signal.SIGSTOP)
+        for task in range(1, 200):
+            os.makedirs(f"{place}/{task}.tmp/tmp", exist_ok=True)
+        os.kill(agent, signal.SIGKILL)
+        self.assertEqual(self.shell("mktemp > /dev/null && echo ran"), "ran\n")
+        poll(lambda: not [n for n in os.listdir(place) if n.startswith("gone.")], "the removal", 30)
+
+    def test_it_goes_with_a_job_whose_supervisor_was_killed(self):
+        job = self.submit(f"echo x > /tmp/lost-one-{os.getpid()}; echo begun; exec sleep 600")
+        os.kill(self.supervisor_of(job), signal.SIGKILL)
+        poll(lambda: not self.found(f"lost-one-{os.getpid()}"), "its removal", 30)
 
     @staticmethod
     def found(name):

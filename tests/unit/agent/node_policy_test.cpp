@@ -52,6 +52,23 @@ TEST(NodePolicy, AFileSaysWhoRunsAndNobodyElseDoes) {
   EXPECT_FALSE(may(*everybody, "root", account("root", 0)));
 }
 
+// Confined jobs run as a number of their own, whether or not their user has an account here.
+TEST(NodePolicy, JudgesUsersWithoutAnAccountByTheirNames) {
+  const auto may_confined = [](const char* text, const UserRecord* instead = nullptr) {
+    return check_policy_without_account(*parse_node_policy(text), "bob", instead).has_value();
+  };
+  EXPECT_TRUE(may_confined(""));
+  EXPECT_TRUE(may_confined("deny ana 2000-2999\nroot none\nisolation strict"));
+  EXPECT_FALSE(may_confined("deny bob"));
+  EXPECT_FALSE(may_confined("allow @ml")) << "of no group";
+  EXPECT_FALSE(may_confined("allow ana 0-4294967294")) << "of no number";
+  EXPECT_TRUE(may_confined("allow 1000-59999 bob")) << "allowed by name";
+  EXPECT_FALSE(may_confined("allow bob\ndeny bob"));
+  const UserRecord other = account("1000", 1000);
+  EXPECT_TRUE(may_confined("allow 1000", &other)) << "the other user is allowed";
+  EXPECT_FALSE(may_confined("deny bob", &other)) << "whoever it runs as";
+}
+
 TEST(NodePolicy, CanAskForStrictIsolation) {
   EXPECT_FALSE(NodePolicy{}.strict_only);
   EXPECT_TRUE(parse_node_policy("isolation strict")->strict_only);

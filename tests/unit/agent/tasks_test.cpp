@@ -17,6 +17,7 @@ namespace {
 struct Life {
   net::Loop loop;
   std::vector<TaskEvent> events;
+  std::vector<TaskId> files_done;  // whose files may be removed
   std::unique_ptr<Tasks> tasks;
   std::vector<RecoveredTask> recovered;
 
@@ -32,8 +33,10 @@ struct Life {
                                      return Result<NodeRules>(rules);
                                    }},
                               {.event = [this](const TaskEvent& e) { events.push_back(e); },
-                               .send =
-                                   [](const auto&, auto) {
+                               .send = [](const auto&, auto) {},
+                               .files_done =
+                                   [this](TaskId task) {
+                                     files_done.push_back(task);
                                    }});
     if (!made)
       ADD_FAILURE() << made.error().message;
@@ -123,9 +126,39 @@ TEST(Tasks, EndsWhatAKilledSupervisorLeftBehindAndCallsItLost) {
   ::kill(found->supervisor_pid, SIGKILL);
   ASSERT_TRUE(life.loop.run_until([&] { return life.end() != nullptr; }, seconds(60)));
   EXPECT_EQ(life.end()->exit.kind, ExitKind::lost);
+  EXPECT_EQ(life.files_done, std::vector{TaskId(id)});
   EXPECT_TRUE(Rig::pump_until(
       [&] { return pids_with_environment(fmt::format("BILLOW_TASK_ID={}", id)).empty(); }));
   life.tasks->reap();
+}
+
+wire::agent_v1::Start bad_start_of(std::uint64_t id) {
+  wire::agent_v1::Start start = start_of(id, "exit 0");
+  start.gpus = {{.gpu = 7}};  // this node has none
+  return start;
+}
+
+TEST(Tasks, AStartThatFailsLeavesNoFiles) {
+  Rig rig;
+  Life life(rig.root());
+  life.tasks->perform(effect::StartTask{bad_start_of(1), {}});
+  ASSERT_NE(life.end(), nullptr);
+  EXPECT_EQ(life.end()->exit.code, 126);
+  EXPECT_EQ(life.files_done, std::vector{TaskId(1)});
+}
+
+TEST(Tasks, AStartThatCrossesARunningTaskLeavesItsFilesAlone) {
+  Rig rig;
+  {
+    Life first(rig.root());
+    first.tasks->perform(effect::StartTask{start_of(1, "read a"), {}});
+    ASSERT_TRUE(first.loop.run_until([&] { return first.started(); }, seconds(60)));
+    first.tasks->perform(effect::StartTask{bad_start_of(1), {}});
+    EXPECT_TRUE(first.files_done.empty());
+  }
+  Life second(rig.root());
+  second.tasks->perform(effect::StartTask{bad_start_of(1), {}});
+  EXPECT_TRUE(second.files_done.empty());
 }
 
 // How a job ends on a node that has no v2 control groups, so nothing keeps it from the metadata

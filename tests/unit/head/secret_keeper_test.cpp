@@ -6,6 +6,7 @@
 
 #include "base/file.h"
 #include "base/text.h"
+#include "head/secrets/secret_fetcher.h"
 #include "head/secrets/secret_keeper.h"
 #include "tests/unit/view/rig.h"
 
@@ -90,6 +91,61 @@ TEST_F(Keeper, WhatNoKeyOpensIsCountedAndKeepsNothing) {
   EXPECT_TRUE(keeper.next_to_reseal(state(), lost).secrets.empty());
   EXPECT_EQ(lost, static_cast<std::size_t>(count));
   EXPECT_TRUE(keeper.end_rotation(state()));
+}
+
+// A value that was fetched stays no longer than the order that it is for.
+struct FetchedValue : Keeper {
+  net::Loop loop;
+  SecretKeeper keeper{path};
+  TaskId task{7};
+
+  void give() { keeper.give(task, {{"T", Result<std::string>("a value")}}); }
+  void place_job() {
+    take(SetSecret{state().projects.begin()->second.name, user(), "T", "", "team:apps/train#k"});
+    keeper.begin(state());
+    SubmitJob job = rig.job(1);
+    job.spec.surroundings.secrets = {{.name = "T", .variable = "T", .file = ""}};
+    task = rig.task_of(rig.submit(job));
+  }
+};
+
+TEST_F(FetchedValue, GoesWithItsTask) {
+  give();
+  EXPECT_FALSE(keeper.heard({.body = TaskEnded{.task = task}}));
+  EXPECT_FALSE(keeper.was_given(task));
+}
+
+TEST_F(FetchedValue, GoesWithAnOrderOfAJobThatIsGone) {
+  give();
+  wire::agent_v1::Start start;
+  start.task = task;
+  start.job = JobId(99);
+  keeper.fill(state(), start, true);
+  EXPECT_FALSE(keeper.was_given(task));
+}
+
+TEST_F(FetchedValue, IsNotKeptForANodeThatIsAway) {
+  place_job();
+  std::size_t delivered = 0;
+  SecretFetcher fetcher(loop, {.clock = &system_clock(),
+                               .keeper = &keeper,
+                               .state = [this]() -> const control::State& { return state(); },
+                               .deliver =
+                                   [&](const control::Effect&) {
+                                     EXPECT_TRUE(keeper.was_given(task));
+                                     ++delivered;
+                                   }});
+  const Task& placed = state().tasks.at(task);
+  wire::agent_v1::Start start;
+  start.task = task;
+  start.job = placed.job;
+  start.surroundings.secrets = {{.name = "T", .variable = "T", .file = ""}};
+  const control::Effect order{placed.node, start};
+  ASSERT_TRUE(fetcher.holds(order));
+  ASSERT_TRUE(loop.run_until([&] { return delivered == 1; }, seconds(60)));
+  EXPECT_FALSE(keeper.was_given(task));
+  EXPECT_TRUE(fetcher.holds(order)) << "fetched again when the node is back";
+  EXPECT_TRUE(loop.run_until([&] { return delivered == 2; }, seconds(60)));
 }
 
 }  // namespace
