@@ -3,9 +3,9 @@
 
 A room is a folder under src/ with a README.md; folders below it without one belong to it. What a
 room may include is what its README names after "May depend on:", and these lines together have no
-cycle. A README names every source of its room, so that a reader finds who does what. `--self-test`
-proves on a made-up tree that each rule can fail. Exits 1 and names file, line and rule for each
-finding.
+cycle. A README names every source of its room, so that a reader finds who does what, and
+docs/ARCHITECTURE.md names no source or function that does not exist. `--self-test` proves on a
+made-up tree that each rule can fail. Exits 1 and names file, line and rule for each finding.
 """
 import ast
 import collections
@@ -17,6 +17,7 @@ import sys
 import tempfile
 
 from cpp_text import blank_comments_and_strings, comma_statements, functions
+from named_sources import wrong_names
 
 COLUMNS_MAX = 100
 FILE_LINES_MAX = 600
@@ -313,6 +314,15 @@ def check_readmes(house):
                 house.found(readme, 0, f"names {word}, which does not exist")
 
 
+def check_architecture(house):
+    """The map of the tree leads to sources that exist, and to functions that are in them."""
+    where = "docs/ARCHITECTURE.md"
+    if os.path.exists(path := os.path.join(house.root, where)):
+        with open(path, encoding="utf-8") as f:
+            for number, what in wrong_names(house.root, f.read()):
+                house.found(where, number, what)
+
+
 def python_of(house, path):
     """The file as a tree; one without statements where it does not compile."""
     with open(os.path.join(house.root, path), encoding="utf-8") as f:
@@ -440,6 +450,7 @@ def check(root):
     check_other_text(house)
     check_folders(house)
     check_readmes(house)
+    check_architecture(house)
     check_python(house)
     check_dead(house)
     check_client(house)
@@ -499,6 +510,11 @@ SELF_TEST = {
         "class Lost(Base):\n    def test_c(self):\n        pass\n",
         "tests/e2e/ran_test.py:11: no CMakeLists.txt of the tests names ran_test.Lost",
     ),
+    "docs/ARCHITECTURE.md": (
+        "| Where? | `net/long.cpp` (`f`), `fork.cpp` (it calls `f`), `h` (`net/e.cpp`) |\n"
+        "`gone.cpp` is gone.\n",
+        "docs/ARCHITECTURE.md:1: names h of net/e.cpp, which does not contain it",
+    ),
     "src/net/m.cpp": ("#if defined(__APPLE__)\n", "systems differ by files"),
     "tests/fuzz/CMakeLists.txt": (
         "billow_fuzz(x net/none.cpp SOURCES net/c.cpp)\n",
@@ -528,6 +544,7 @@ def self_test():
                 f.write(text)
         found = "\n".join(check(root))
     wanted = [why for _, why in cases.values()] + [f"{FOLDER_FILES_MAX + 1} sources"]
+    wanted.append("docs/ARCHITECTURE.md:2: names gone.cpp, which does not exist")
     missed = [why for why in wanted if why not in found]
     missed += [f"{path}, which is allowed" for path in ALLOWED if path in found]
     if missed:
@@ -535,6 +552,9 @@ def self_test():
         return 1
     if "ran_test.Base" in found or "ran_test.Ran" in found:
         print("a class of cases that runs is taken for one that does not in\n" + found)
+        return 1
+    if "names f of" in found:
+        print("a function that its source contains is taken for one that is missing in\n" + found)
         return 1
     if "broken_by_tests_alone" in found:
         print("a function of a simulated device is taken for dead in\n" + found)
