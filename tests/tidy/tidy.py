@@ -222,9 +222,11 @@ def check_text(house):
                 house.found(path, number, f"{len(line)} columns; {COLUMNS_MAX} is the limit")
         if len(lines) - 1 > FILE_LINES_MAX and not path.endswith("_ptx.h"):
             house.found(path, 0, f"{len(lines) - 1} lines; {FILE_LINES_MAX} is the limit")
+        code = house.code[path]
+        for number in comma_statements(code):
+            house.found(path, number, "a statement joined by the comma operator")
         if not path.startswith(("src/", "shim/")):
             continue
-        code = house.code[path]
         for number, line in enumerate(code.split("\n"), 1):
             for pattern, why in BANNED_CODE:
                 if pattern.search(line):
@@ -245,8 +247,6 @@ def check_text(house):
                     first,
                     f"{name} has {last - first + 1} lines; {FUNCTION_LINES_MAX} is the limit",
                 )
-        for number in comma_statements(code):
-            house.found(path, number, "a statement joined by the comma operator")
 
 
 # What is no C++ and people read: its size is limited too.
@@ -485,7 +485,23 @@ SELF_TEST = {
     "src/net/high.cpp": ("int a;\n" * 700, "700 lines"),
     "web/src/high.css": ("a {\n}\n" * 301, "web/src/high.css: 602 lines"),
     "sdk/python/src/wide.py": ("x = " + "1" * 100 + "\n", "sdk/python/src/wide.py:1: 104 columns"),
-    "src/net/comma.cpp": ("void f() {\n  a = 1, b = 2;\n}\n", "comma operator"),
+    "src/net/comma.cpp": ("void f() {\n  a = 1, b = 2;\n}\n", "comma.cpp:2: a statement joined"),
+    "src/net/comma_if.cpp": (
+        "void f() {\n  if (a(1))\n    b[i] = 1, ++c;\n}\n",
+        "comma_if.cpp:3: a statement joined",
+    ),
+    "src/net/comma_else.cpp": (
+        "void f() {\n  if (a) {\n  } else\n    b(1).c = {1, 2}, d->e();\n}\n",
+        "comma_else.cpp:4: a statement joined",
+    ),
+    "src/net/comma_for.cpp": (
+        "void f() {\n  for (auto& [a, b] : c)\n    a->g(), h.b++;\n}\n",
+        "comma_for.cpp:3: a statement joined",
+    ),
+    "bench/comma_return.cpp": (
+        "auto f = [&] { return ++a, b; };\n",
+        "comma_return.cpp:1: a statement joined",
+    ),
     "src/net/dead.h": ("int never_called_by_anyone();\n", "nothing calls never_called_by_anyone"),
     "src/net/alive.cpp": ('#include "net/dead.h"\nint never_called_by_anyone() {\n}\n', ""),
     "src/net/sim_dead.h": ("int broken_by_tests_alone();\n", ""),
@@ -527,6 +543,12 @@ SELF_TEST = {
 ALLOWED = {
     "src/process/start_linux.cpp": "void f() { ::fork(); ::setgroups(0, nullptr); }\n",
     "src/supervise/start.cpp": "void f() { fork(); }\n",
+    "src/supervise/commas.cpp": (
+        "enum class E { a, b };\ntemplate <class A, class B>\nstruct C : A, B {};\n"
+        "D::D() : a_(1), b_{2} {\n  int a = 1, b[2] = {}, *c;\n  std::map<int, int> d, e;\n"
+        "  for (a = 1, b[0] = 2; a < 3; ++a, ++b[0])\n    f<int, int>(a, b);\n"
+        "  return {a, b};\n}\n"
+    ),
 }
 
 

@@ -136,10 +136,10 @@ BudgetStep step(const Budget& budget, const BudgetState& before, const BudgetUse
     out.state.capped_at = !capped ? WallTime{} : before.capped_at ? before.capped_at : use.at;
     return out;
   }
-  if (!capped)
-    out.state.capped_at = {},
+  if (!capped) {
+    out.state.capped_at = {};
     out.state.stopped = false;  // the limit was raised, or a correction was posted
-  else if (!budget.stops && out.state.capped_at.ns == 0)
+  } else if (!budget.stops && out.state.capped_at.ns == 0)
     out.state.capped_at = use.at;
 
   if (capped && budget.stops) {
