@@ -22,8 +22,10 @@ int main(int argc, char** argv) {
   const std::string folder = std::filesystem::temp_directory_path().string() +
                              fmt::format("/billow-history-{}", ::getpid());
   auto history = History::open(folder);
-  if (!history)
-    return std::fprintf(stderr, "%s\n", history.error().message.c_str()), 1;
+  if (!history) {
+    std::fprintf(stderr, "%s\n", history.error().message.c_str());
+    return 1;
+  }
   constexpr std::int64_t second = 1'000'000'000;
   const std::int64_t now = system_clock().wall().ns / second / 900 * 900;
   Rng rng(1);
@@ -37,8 +39,10 @@ int main(int argc, char** argv) {
       for (double& v : sample.values)
         v = static_cast<double>(rng.below(100'000));
     const Status ok = (*history)->add({at * second}, samples);
-    if (!ok)
-      std::fprintf(stderr, "%s\n", ok.error().message.c_str()), std::exit(1);
+    if (!ok) {
+      std::fprintf(stderr, "%s\n", ok.error().message.c_str());
+      std::exit(1);
+    }
     added += gpus;
   };
   for (std::int64_t at = now - 31 * 86400; at < now - 86400; at += 900)
@@ -59,8 +63,10 @@ int main(int argc, char** argv) {
     }
     batch.push_back({JobId(j + 1), series.encode()});
     if (batch.size() == 1000 || j + 1 == jobs) {
-      if (const Status ok = (*history)->save_jobs(batch); !ok)
-        return std::fprintf(stderr, "%s\n", ok.error().message.c_str()), 1;
+      if (const Status ok = (*history)->save_jobs(batch); !ok) {
+        std::fprintf(stderr, "%s\n", ok.error().message.c_str());
+        return 1;
+      }
       batch.clear();
     }
   }

@@ -71,8 +71,10 @@ JobRequest random_job(Rng& rng, std::uint64_t id) {
                  .share = {parts[rng.below(10)], 0},
                  .cpu_milli = 1000 * rng.between(2, 12),
                  .mem_mib = 8192};
-  if (rng.chance(0.15))
-    j.resources.gpus = 1 << rng.between(1, 3), j.resources.share.milli = 1000;
+  if (rng.chance(0.15)) {
+    j.resources.gpus = 1 << rng.between(1, 3);
+    j.resources.share.milli = 1000;
+  }
   if (rng.chance(0.2))
     j.resources.gpu_types = {"H100"};
   return j;

@@ -166,8 +166,10 @@ Score score(const Benchmark& b, const std::map<const Llm*, Pick>& picks) {
     for (auto& [card, loads] : b.measured.at(llm))
       if (double users = carries(loads); users > 0)
         best = std::min(best, std::ceil(users_all / users) * card->price);
-    if (carries(b.measured.at(llm).at(p.card)) * p.pods >= users_all)
-      ++successes, overspend += p.cost / best - 1;
+    if (carries(b.measured.at(llm).at(p.card)) * p.pods >= users_all) {
+      ++successes;
+      overspend += p.cost / best - 1;
+    }
   }
   Score s{successes / static_cast<double>(picks.size()), successes > 0 ? overspend / successes : 1};
   double frugal = std::max(0.0, 1 - s.overspend);
@@ -215,7 +217,8 @@ double best_chance(const Benchmark& b,
   double top = *std::max_element(scores.begin(), scores.end()), sum = 0, weights = 0;
   for (std::size_t i = 0; i < scores.size(); ++i) {
     double weight = std::exp((scores[i] - top) / 0.05);
-    sum += weight * chances[i], weights += weight;
+    sum += weight * chances[i];
+    weights += weight;
   }
   return sum / weights;
 }
@@ -306,8 +309,10 @@ class Product {
         std::vector<Choice> choices;
         consider(fitted ? without(b, llm) : shipped_, *llm, *card, picks, choices);
         for (auto& pick : picks)
-          if (loads.contains(pick.users) && pick.chance >= from && pick.chance < to)
-            ++p.given, p.kept += carries(loads) >= pick.users;
+          if (loads.contains(pick.users) && pick.chance >= from && pick.chance < to) {
+            ++p.given;
+            p.kept += carries(loads) >= pick.users;
+          }
       }
     return p;
   }
@@ -444,8 +449,10 @@ void report_product(const Benchmark& b) {
         std::map<const Llm*, Pick> tested;
         double used = 0;
         for (auto& [llm, cards] : b.measured)
-          if (const auto t = product.after_tests(b, llm, fitted, chance, tests); t.pick.card)
-            tested[llm] = t.pick, used += t.tests;
+          if (const auto t = product.after_tests(b, llm, fitted, chance, tests); t.pick.card) {
+            tested[llm] = t.pick;
+            used += t.tests;
+          }
         const auto s = score(b, tested);
         std::printf("  %.1f: %.0f/%.0f, %.1f", chance, 100 * s.success, 100 * s.overspend,
                     used / static_cast<double>(tested.size()));
@@ -487,7 +494,8 @@ void report_needed(const Benchmark& b) {
         }
         const auto s = score(b, taken);
         success += s.success / times;
-        overspend += s.overspend * s.success, successes += s.success;
+        overspend += s.overspend * s.success;
+        successes += s.success;
       }
       std::printf("  %.1f: %.0f/%.0f", chance_min, 100 * success,
                   100 * overspend / std::max(1e-9, successes));

@@ -52,8 +52,10 @@ double coverage(const std::vector<Errors>& parts, Pick pick) {
       if (&other != &part)
         others.insert(others.end(), pick(other).begin(), pick(other).end());
     double low = std::min(0.0, quantile(others, 0.1)), high = std::max(0.0, quantile(others, 0.9));
-    for (double e : pick(part))
-      inside += e >= low && e <= high, ++all;
+    for (double e : pick(part)) {
+      inside += e >= low && e <= high;
+      ++all;
+    }
   }
   return all > 0 ? inside / all : 0;
 }
@@ -158,8 +160,10 @@ std::vector<Times> ten_coefficients(const std::vector<ServingRow>& train,
     return s;
   };
   std::vector<Sample> tpot, ttft;
-  for (auto& row : train)
-    tpot.push_back(plain(tpot_sample(row), row)), ttft.push_back(plain(ttft_sample(row), row));
+  for (auto& row : train) {
+    tpot.push_back(plain(tpot_sample(row), row));
+    ttft.push_back(plain(ttft_sample(row), row));
+  }
   auto a = EfficiencyModel::fit(tpot, {.noise = 0.1}),
        b = EfficiencyModel::fit(ttft, {.noise = 0.2});
   std::vector<Times> out;

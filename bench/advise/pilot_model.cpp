@@ -233,7 +233,9 @@ Constants fit_mechanism(const std::vector<Point>& points) {
         trial[i] += change[i];
       auto now = residuals(points, trial);
       if (double cost = cost_of(now, trial); cost < best) {
-        c = std::move(trial), r = std::move(now), best = cost,
+        c = std::move(trial);
+        r = std::move(now);
+        best = cost;
         damping = std::max(damping / 5, 1e-7);
         break;
       }
@@ -264,8 +266,10 @@ std::vector<double> fit_regression(const std::vector<Point>& points) {
       series[{p.llm, p.card}][p.users] = &p;
   std::vector<std::vector<double>> x;
   std::vector<double> y;
-  for (auto& [key, loads] : series)
-    x.push_back(features(*key.first, *key.second)), y.push_back(std::log(users_at_limit(loads)));
+  for (auto& [key, loads] : series) {
+    x.push_back(features(*key.first, *key.second));
+    y.push_back(std::log(users_at_limit(loads)));
+  }
   std::size_t n = 6;
   std::vector<double> weight(y.size(), 1), beta(n);
   for (int round = 0; round < 30; ++round) {

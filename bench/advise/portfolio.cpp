@@ -126,17 +126,19 @@ std::optional<Outcome> replay_case(const std::vector<double>& demand,
   Outcome o;
   auto seen = past;
   if (foresight)
-    for (std::size_t i = 0; i < seen.size(); ++i)
-      seen[seen.size() - 1 - i].on_demand = future[i % future.size()].on_demand,
-                             seen[seen.size() - 1 - i].spot = future[i % future.size()].spot;
-  o.commit = baseline_commitment(seen, market, committed_price),
+    for (std::size_t i = 0; i < seen.size(); ++i) {
+      seen[seen.size() - 1 - i].on_demand = future[i % future.size()].on_demand;
+      seen[seen.size() - 1 - i].spot = future[i % future.size()].spot;
+    }
+  o.commit = baseline_commitment(seen, market, committed_price);
   o.ideal = best_commitment(future, market, committed_price);
-  o.ours = replay(future, market, o.commit, committed_price).total(),
+  o.ours = replay(future, market, o.commit, committed_price).total();
   o.optimum = replay(future, market, o.ideal, committed_price).total();
   auto spot = replay_spot_only(future, market);
-  o.all = replay_on_demand(future).total(),
-  o.peaked = replay(future, market, std::ceil(peak), committed_price).total(),
-  o.spot = spot.total(), o.unserved = spot.unserved;
+  o.all = replay_on_demand(future).total();
+  o.peaked = replay(future, market, std::ceil(peak), committed_price).total();
+  o.spot = spot.total();
+  o.unserved = spot.unserved;
   o.regret = price_drop_regret(future, market, o.commit, committed_price, 0.44);
   return o;
 }

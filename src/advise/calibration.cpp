@@ -279,10 +279,14 @@ LocalCorrection local_correction(const std::vector<Calibration::LocalPoint>* poi
                           std::log2(row.input / p.input), std::log2(row.output / p.output));
     double weight = 1 / (d * d + 1e-3);
     c.doublings = std::min(c.doublings, d);
-    if (p.tpot)
-      tpot += weight * *p.tpot, tpot_weight += weight;
-    if (p.ttft)
-      ttft += weight * *p.ttft, ttft_weight += weight;
+    if (p.tpot) {
+      tpot += weight * *p.tpot;
+      tpot_weight += weight;
+    }
+    if (p.ttft) {
+      ttft += weight * *p.ttft;
+      ttft_weight += weight;
+    }
   }
   if (tpot_weight > 0)
     c.log_tpot = tpot / tpot_weight;

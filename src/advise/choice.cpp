@@ -25,8 +25,10 @@ std::size_t choose(const std::vector<Choice>& options, const ChoiceRule& rule) {
     double extra = base > 0 ? options[i].cost / base - 1 : 0;
     if (options[i].chance < rule.chance_min || extra > rule.extra_max)
       continue;
-    if (options[i].chance - extra > worth + 1e-12)
-      best = i, worth = options[i].chance - extra;
+    if (options[i].chance - extra > worth + 1e-12) {
+      best = i;
+      worth = options[i].chance - extra;
+    }
   }
   return best;
 }

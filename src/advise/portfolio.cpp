@@ -111,8 +111,10 @@ double baseline_commitment(const std::vector<Hour>& hours,
       double above = 0, sum = 0;  // number of hours above r, and their total demand
       std::size_t next = 0;
       for (std::size_t r = cost.size(); r-- > 0;) {
-        for (; next < left.size() && left[next] > static_cast<double>(r); ++next)
-          sum += left[next], ++above;
+        for (; next < left.size() && left[next] > static_cast<double>(r); ++next) {
+          sum += left[next];
+          ++above;
+        }
         cost[r] = static_cast<double>(r) * committed_price +
                   price * (sum - above * static_cast<double>(r)) / static_cast<double>(shown);
       }
@@ -129,8 +131,10 @@ double price_drop_regret(const std::vector<Hour>& hours,
                          double committed_price,
                          double drop) {
   auto dropped = hours;
-  for (std::size_t i = hours.size() / 2; i < hours.size(); ++i)
-    dropped[i].on_demand *= 1 - drop, dropped[i].spot *= 1 - drop;
+  for (std::size_t i = hours.size() / 2; i < hours.size(); ++i) {
+    dropped[i].on_demand *= 1 - drop;
+    dropped[i].spot *= 1 - drop;
+  }
   double with = replay(dropped, market, committed_gpus, committed_price).total();
   double without = 0;
   {
@@ -165,8 +169,10 @@ std::vector<double> hourly_demand(const std::vector<JobSpan>& jobs, std::size_t 
   if (jobs.empty())
     return {};
   double first = jobs.front().start_s, last = first;
-  for (auto& j : jobs)
-    first = std::min(first, j.start_s), last = std::max(last, j.start_s + j.duration_s);
+  for (auto& j : jobs) {
+    first = std::min(first, j.start_s);
+    last = std::max(last, j.start_s + j.duration_s);
+  }
   auto hours = static_cast<std::size_t>(
       std::min(static_cast<double>(hours_max), std::ceil((last - first) / 3600) + 1));
   std::vector<double> demand(hours);

@@ -218,8 +218,11 @@ void finish(Candidate& c,
   c.concurrency = row.concurrency = operating_point(c, request, calibration, row, slow);
   if (auto p = calibration.predict(row))
     c.latency = std::move(*p);
-  for (auto* e : {&c.latency.ttft_ms, &c.latency.tpot_ms})
-    e->value *= slow, e->low *= slow, e->high *= slow;
+  for (auto* e : {&c.latency.ttft_ms, &c.latency.tpot_ms}) {
+    e->value *= slow;
+    e->low *= slow;
+    e->high *= slow;
+  }
   for (auto& [name, ms] : c.latency.tpot_parts)
     ms *= slow;
   c.memory = serving_memory(*shape, shape->kv_native, c.parallelism,

@@ -225,9 +225,10 @@ Result<std::vector<CsvRow>> read_csv(std::string_view text) {
     for (; at < text.size(); ++at) {
       char c = text[at];
       if (quoted) {
-        if (c == '"' && at + 1 < text.size() && text[at + 1] == '"')
-          fields.back() += '"', ++at;
-        else if (c == '"')
+        if (c == '"' && at + 1 < text.size() && text[at + 1] == '"') {
+          fields.back() += '"';
+          ++at;
+        } else if (c == '"')
           quoted = false;
         else
           fields.back() += c;

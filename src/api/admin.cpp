@@ -131,8 +131,10 @@ void status(CallPtr call) {
                     [](const NodeGpu& g) { return !g.mig.empty(); })) {
       const Json cut = view::node_document(state, node, nullptr);
       for (const Json& gpu : cut["gpus"].items())
-        for (const Json& instance : gpu["mig_instances"].items())
-          ++instances, instances_held += instance["job"].is_number() ? 1 : 0;
+        for (const Json& instance : gpu["mig_instances"].items()) {
+          ++instances;
+          instances_held += instance["job"].is_number() ? 1 : 0;
+        }
     }
   }
   const view::FleetCounts fleet = view::fleet_counts(

@@ -38,7 +38,7 @@ void add_sums(Json& line, const KeyUse& sum) {
 }
 
 // What keys of endpoints have used, by endpoint and key (and day). Charges of keys are owed to the
-// owner of the endpoint; they are no part of what projects pay for GPUs.
+// owner of the endpoint; they are not part of what projects pay for GPUs.
 void key_cost(const CallPtr& call, bool by_day, bool csv) {
   const auto window = window_of(*call);
   if (!window)

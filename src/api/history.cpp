@@ -118,8 +118,10 @@ void reply_job(const CallPtr& call, const Json& document, const JobSeries& serie
       cores = static_cast<double>(node->second.offer.cpu_milli) / 1000;
     for (const Json& gpu : task["gpus"].items())
       for (const NodeGpu& g : node->second.offer.gpus)
-        if (g.index == gpu.int_or(-1))
-          mem += static_cast<double>(g.mem_mib), ++cards;
+        if (g.index == gpu.int_or(-1)) {
+          mem += static_cast<double>(g.mem_mib);
+          ++cards;
+        }
   }
   Json list = Json::array();
   for (const view::Finding& f : view::findings(series, cores, mem, cards))

@@ -119,8 +119,10 @@ Json submitted_document(const Host& host,
     const auto known = host.state().job_by_key.find(key);
     if (known != host.state().job_by_key.end())
       first = known->second;
-    if (const auto at = host.state().arrays.find(first); at != host.state().arrays.end())
-      array = true, count = at->second.count;
+    if (const auto at = host.state().arrays.find(first); at != host.state().arrays.end()) {
+      array = true;
+      count = at->second.count;
+    }
   }
   Json document = Json::object({{"id", first.value}, {"count", count}, {"array", array}});
   const Job* job = host.state().find_job(first);

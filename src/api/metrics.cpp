@@ -193,7 +193,7 @@ void add_head(Exposition& out, const Host& host) {
   out.add("billow_journal_events_total", "counter", "Events written to the journal.", "",
           static_cast<double>(state.seq));
   out.add("billow_journal_kept_events", "gauge",
-          "Events in the journal, without those of the audit trail that it keeps longer.", "",
+          "Events in the journal, excluding audit events, which are kept longer.", "",
           static_cast<double>(host.journal().records()));
   out.add("billow_journal_queued_bytes", "gauge",
           "Bytes appended to the journal that are not on disk yet.", "",
@@ -264,7 +264,8 @@ void add_endpoints(Exposition& out, const Call& call) {
     count("billow_endpoint_retried_total", "Requests retried on another replica.", f->retried);
     count("billow_endpoint_cold_starts_total", "Replicas started from zero (cold starts).",
           f->cold_starts);
-    count("billow_endpoint_left_out_total", "Sick replicas taken out of service.", f->left_out);
+    count("billow_endpoint_left_out_total", "Unhealthy replicas taken out of service.",
+          f->left_out);
     count("billow_endpoint_wakes_total", "Replicas resumed from sleep.", f->wakes);
     count("billow_endpoint_tokens_in_total", "Prompt tokens, as reported in answers.",
           f->tokens_in);

@@ -128,8 +128,10 @@ struct Relay : std::enable_shared_from_this<Relay> {
         return fail(answer->error);
       opened = true;
       Json document = Json::object({{"type", "open"}});
-      if (!answer->host_key.empty())
-        document.set("host_key", answer->host_key), document.set("user", answer->user);
+      if (!answer->host_key.empty()) {
+        document.set("host_key", answer->host_key);
+        document.set("user", answer->user);
+      }
       say(document);
       forward();
     } else if (std::holds_alternative<TunnelData>(message)) {

@@ -147,9 +147,10 @@ bool base64_decode(std::string_view text, std::string& out) {
     for (std::size_t k = 0; k < 4; ++k) {
       const char c = text[i + k];
       const char* at = c ? std::strchr(base64_alphabet, c) : nullptr;
-      if (c == '=' && i + 4 == text.size() && k >= 2)
-        ++padding, v <<= 6;
-      else if (at && padding == 0)
+      if (c == '=' && i + 4 == text.size() && k >= 2) {
+        ++padding;
+        v <<= 6;
+      } else if (at && padding == 0)
         v = (v << 6) | static_cast<std::uint32_t>(at - base64_alphabet);
       else
         return false;

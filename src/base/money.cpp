@@ -49,8 +49,10 @@ Result<NanoUsd> parse_usd(std::string_view text) {
     return fail(Code::invalid, "not an amount of dollars: \"" + shown + "\"", "use the form 12.50");
   };
   bool negative = false;
-  if (!text.empty() && text.front() == '-')
-    negative = true, text.remove_prefix(1);
+  if (!text.empty() && text.front() == '-') {
+    negative = true;
+    text.remove_prefix(1);
+  }
   if (!text.empty() && text.front() == '$')
     text.remove_prefix(1);
   if (text.empty())

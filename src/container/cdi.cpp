@@ -86,8 +86,10 @@ Json make_cdi(const std::vector<GpuInfo>& gpus, const DriverFiles& driver) {
   for (const GpuInfo& gpu : gpus) {
     Json nodes = Json::array();
     for (const std::string& file : gpu.device_files)
-      if (file_exists(file))
-        nodes.push(device_node(file)), all_nodes.push(device_node(file));
+      if (file_exists(file)) {
+        nodes.push(device_node(file));
+        all_nodes.push(device_node(file));
+      }
     Json env = Json::array();
     env.push(fmt::format("BILLOW_GPU_{}={}", gpu.index, gpu.uuid));
     all_env.push(fmt::format("BILLOW_GPU_{}={}", gpu.index, gpu.uuid));

@@ -301,8 +301,10 @@ class Walker {
     Entry& e = out_.tree.entries[u.entry];
     const std::string path = full(e.path);
     const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-    if (!fd && errno == ENOENT && options_.only.empty())
-      return u.gone = true, Status{};
+    if (!fd && errno == ENOENT && options_.only.empty()) {
+      u.gone = true;
+      return Status{};
+    }
     if (!fd)
       return fail_errno(path, errno);
     std::uint64_t total = 0;

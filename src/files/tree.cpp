@@ -23,8 +23,10 @@ struct ListReader {
   std::string_view data;
   bool ok = true;
   std::uint64_t number(int bytes) {
-    if (data.size() < static_cast<std::size_t>(bytes))
-      return ok = false, 0;
+    if (data.size() < static_cast<std::size_t>(bytes)) {
+      ok = false;
+      return 0;
+    }
     std::uint64_t value = 0;
     for (int i = 0; i < bytes; ++i)
       value |=
@@ -34,8 +36,10 @@ struct ListReader {
     return value;
   }
   std::string_view text(std::size_t size) {
-    if (data.size() < size)
-      return ok = false, std::string_view();
+    if (data.size() < size) {
+      ok = false;
+      return std::string_view();
+    }
     const std::string_view value = data.substr(0, size);
     data.remove_prefix(size);
     return value;

@@ -143,7 +143,7 @@ std::string Gateway::metrics() const {
          [](const LiveEndpoint& e) { return e.figures().sleeping; });
   family("cold_starts_total", "counter", "Replicas started from nothing.",
          [](const LiveEndpoint& e) { return e.totals.cold_starts; });
-  family("left_out_total", "counter", "Sick replicas taken out of service.",
+  family("left_out_total", "counter", "Unhealthy replicas taken out of service.",
          [](const LiveEndpoint& e) { return e.totals.left_out; });
   family("wakes_total", "counter", "Replicas resumed from suspension.",
          [](const LiveEndpoint& e) { return e.totals.wakes; });

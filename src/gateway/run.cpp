@@ -131,7 +131,8 @@ class Line final : public HeadLink {
       complained_ = true;
       if (why.code == Code::unauthorized && token_path_.empty())
         log_warn(
-            "the head wants a token: `billow token create NAME --scope gateway`, --token-file");
+            "the head requires a token: create one with `billow token create NAME --scope "
+            "gateway`, pass it with --token-file");
       else if (why.code == Code::unauthorized)
         log_warn("the head does not accept the token in {}", token_path_);
       else

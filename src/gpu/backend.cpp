@@ -29,11 +29,11 @@ Result<std::string> find_sim_library() {
     const auto slash = folder.rfind('/');
     folder = slash == std::string::npos ? "" : folder.substr(0, slash);
   }
-  return fail(
-      Code::unsupported,
-      fmt::format("{} lies neither beside {} nor in a lib folder near it", sim_library_name, first),
-      fmt::format("build the target billow_nvml_sim, or set BILLOW_NVML to the path of {}",
-                  sim_library_name));
+  return fail(Code::unsupported,
+              fmt::format("{} was not found next to {} or in a lib folder near it",
+                          sim_library_name, first),
+              fmt::format("build the target billow_nvml_sim, or set BILLOW_NVML to the path of {}",
+                          sim_library_name));
 }
 
 Result<std::unique_ptr<GpuBackend>> GpuBackend::open(Options options) {

@@ -101,10 +101,11 @@ Status NvmlLibrary::resolve() {
   find(functions_.nvmlErrorString, "nvmlErrorString");
   if (lacking.empty())
     return {};
-  return fail(Code::unsupported,
-              fmt::format("{} is no usable NVML: it lacks {}", path_, join(lacking, ", ")),
-              "BILLOW_NVML must name libnvidia-ml.so.1 of driver 450 or later, or Billow's "
-              "simulated library");
+  return fail(
+      Code::unsupported,
+      fmt::format("{} is not a usable NVML library; missing: {}", path_, join(lacking, ", ")),
+      "BILLOW_NVML must name libnvidia-ml.so.1 of driver 450 or later, or Billow's simulated "
+      "library");
 }
 
 std::string NvmlLibrary::error_text(nvml::Return code) const {

@@ -107,7 +107,7 @@ class Gates {
                       "try again, or allow more time");
         break;
       default:
-        worst_ = fail_errno("a process could not be stopped at its gate", answer.head.status);
+        worst_ = fail_errno("a process's GPU calls could not be paused", answer.head.status);
     }
     p.gone = true;
   }

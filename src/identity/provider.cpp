@@ -51,7 +51,7 @@ Status check_provider(const IdentityProvider& p) {
   if (p.issuer.empty() || p.client_id.empty())
     return fail(Code::invalid, "a provider needs an issuer and a client id");
   if (p.map.empty())
-    return fail(Code::invalid, "without a mapping nobody may do anything",
+    return fail(Code::invalid, "at least one role mapping is required",
                 "add --map GROUP=PROJECT:ROLE");
   constexpr Duration life_min = minutes(1), life_max = hours(24 * 30), check_min = seconds(1);
   if (p.life < life_min || p.life > life_max || p.check_every < check_min)

@@ -36,8 +36,10 @@ std::string encode_path(std::string_view path) {
 }
 
 std::string encode_query(Query query) {
-  for (auto& [name, value] : query)
-    name = net::percent_encode(name), value = net::percent_encode(value);
+  for (auto& [name, value] : query) {
+    name = net::percent_encode(name);
+    value = net::percent_encode(value);
+  }
   std::sort(query.begin(), query.end());
   std::string out;
   for (const auto& [name, value] : query)

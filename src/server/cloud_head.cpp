@@ -143,7 +143,7 @@ void print_parts(const HeadParts& parts) {
 
 int remove_head(const Parsed& p, HeadMachine& machine, const HeadParts& parts) {
   if (parts.installation.empty()) {
-    print("there is no head of Billow in this region\n");
+    print("no Billow head found in this region\n");
     return 0;
   }
   const bool with_disk = p.has("delete-disk");

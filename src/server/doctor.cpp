@@ -65,8 +65,8 @@ Finding temporary_files(const agent::Sandbox& sandbox) {
   if (sandbox.makes_private_tmp())
     return {"ok", "temporary files: plain jobs have a /tmp and a /dev/shm of their own", ""};
   return {"note",
-          "temporary files: not separate: plain jobs of all users share /tmp and /dev/shm, because "
-          "this machine does not permit mounts",
+          "temporary files: plain jobs of all users share /tmp and /dev/shm, because this machine "
+          "does not permit mounts",
           "run the agent as root with CAP_SYS_ADMIN"};
 }
 

@@ -37,11 +37,11 @@ namespace billow::client {
 namespace {
 
 constexpr const char* sleep_memory_help =
-    "memory for suspended jobs in all, --vault-arena included (default: that plus an eighth of the "
-    "machine's memory)";
+    "total memory for suspended jobs, including --vault-arena (default: the arena plus an eighth "
+    "of the machine's memory)";
 constexpr const char* sleep_disk_help =
-    "disk space in the data directory for suspended jobs that exceed it (default: half of what is "
-    "free; 0: none)";
+    "disk space in the data directory for suspended jobs that do not fit in memory (default: half "
+    "of the free space; 0: none)";
 constexpr OptionSpec up_options[] = {
     {"listen", 0, "ADDR", "address of the API (default 127.0.0.1:7070; repeatable)", true},
     {"data", 0, "DIR", "data directory (default: BILLOW_DATA, or the user's data directory)", false,

@@ -32,8 +32,8 @@ constexpr OptionSpec options[] = {
      "replicas that exist at the start of the second comparison (default: as many as a fixed "
      "fleet needs for 99.9 %)"},
     {"days", 0, "N",
-     "repeat the trace, of at most a day, on so many days, and compare the last day with and "
-     "without --predict of endpoints (default 1: no such comparison)"},
+     "repeat the trace (at most one day) for N days; compare the last day with and without "
+     "--predict of endpoints (default 1: no comparison)"},
     {"slo-s", 0, "N", "seconds within which the first token should arrive (default 2)"},
 };
 

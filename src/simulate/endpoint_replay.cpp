@@ -259,8 +259,10 @@ class World {
       if (r.phase == Phase::leaving)
         continue;
       ++all;
-      if (r.phase == Phase::ready)
-        ++ready, idle_first.push_back(&r);
+      if (r.phase == Phase::ready) {
+        ++ready;
+        idle_first.push_back(&r);
+      }
     }
     const std::uint32_t want = std::min(knative_.decide(now_, ready), options_.replicas_max);
     for (; all < want; ++all)

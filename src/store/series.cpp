@@ -43,8 +43,10 @@ std::uint16_t pack_number(double value) {
   if (const auto bits = static_cast<unsigned>(std::bit_width(n)); bits > mantissa_bits) {
     shift = bits - mantissa_bits;
     n = (n + (std::uint64_t{1} << (shift - 1))) >> shift;
-    if (n >> mantissa_bits)
-      n >>= 1, ++shift;
+    if (n >> mantissa_bits) {
+      n >>= 1;
+      ++shift;
+    }
   }
   if (shift > 30)
     return static_cast<std::uint16_t>(30u << mantissa_bits | ((1u << mantissa_bits) - 1));
@@ -155,8 +157,10 @@ JobSample JobSeries::mean() const {
   for (std::size_t i = 0; i < size(); ++i) {
     const JobSample p = point(i);
     for (std::size_t c = 0; c < job_column_count; ++c)
-      if (!std::isnan(p[c]))
-        sum[c] += p[c], ++count[c];
+      if (!std::isnan(p[c])) {
+        sum[c] += p[c];
+        ++count[c];
+      }
   }
   for (std::size_t c = 0; c < job_column_count; ++c)
     sum[c] = count[c] ? sum[c] / static_cast<double>(count[c]) : unknown;

@@ -57,9 +57,10 @@ bool is_directory(const char* path) {
 int make_below(const char* path, std::size_t above) {
   Path part;
   for (std::size_t at = 0; path[at] != 0 && at + 1 < sizeof(part.data);) {
-    do
-      part.data[at] = path[at], ++at;
-    while (path[at] != 0 && path[at] != '/' && at + 1 < sizeof(part.data));
+    do {
+      part.data[at] = path[at];
+      ++at;
+    } while (path[at] != 0 && path[at] != '/' && at + 1 < sizeof(part.data));
     part.data[at] = 0;
     if (at > above && mkdir(part.data, 0755) != 0 && errno != EEXIST)
       return errno;
@@ -89,11 +90,12 @@ int open_place(const char* path, Place* out, const char** stage) {
     out->real.data[out->real.size = static_cast<std::size_t>(length)] = 0;
   // Whatever enters this namespace later for the job believes what it finds there.
   for (const char* top : {"/proc", "/sys", "/dev"})
-    if (error == 0 && within(out->real.data, top))
+    if (error == 0 && within(out->real.data, top)) {
       *stage =
           "put a volume where the system's own files are (its place leads into /proc, /sys or "
-          "/dev)",
+          "/dev)";
       error = EPERM;
+    }
   if (error != 0)
     close(out->fd);
   return error;
@@ -130,9 +132,10 @@ bool only_the_systems(const char* real) {
   const uid_t system = st.st_uid;
   Path part;
   for (std::size_t at = 0; real[at] != 0 && at + 1 < sizeof(part.data);) {
-    do
-      part.data[at] = real[at], ++at;
-    while (real[at] != 0 && real[at] != '/' && at + 1 < sizeof(part.data));
+    do {
+      part.data[at] = real[at];
+      ++at;
+    } while (real[at] != 0 && real[at] != '/' && at + 1 < sizeof(part.data));
     part.data[at] = 0;
     if (lstat(part.data, &st) != 0 || !S_ISDIR(st.st_mode) || st.st_uid != system ||
         ((st.st_mode & 022) != 0 && (st.st_mode & S_ISVTX) == 0))

@@ -232,8 +232,10 @@ void Supervisor::on_stdin(std::uint64_t offset, const char* data, std::uint32_t 
     const std::uint64_t known = stdin_accepted_ - offset;
     if (known >= bytes)
       bytes = 0;
-    else
-      data += known, bytes -= static_cast<std::uint32_t>(known);
+    else {
+      data += known;
+      bytes -= static_cast<std::uint32_t>(known);
+    }
   }
   const std::uint64_t free_bytes = sizeof(stdin_ring) - (stdin_accepted_ - stdin_consumed_);
   if (stdin_ended_)

@@ -64,7 +64,7 @@ Finding idle_finding(const Observed& o) {
   return {"idle",
           fmt::format("the GPU was busy {:.0f} % of the time while {:.1f} CPU cores worked", o.util,
                       o.cpu),
-          "if this step needs no GPU, run it without --gpus, and the next step with"};
+          "if this step needs no GPU, run it without --gpus, and only the next step with --gpus"};
 }
 
 // Input-bound: the GPU is busy part of the time, while its input is at the limit: all cores are

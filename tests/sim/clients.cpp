@@ -59,11 +59,13 @@ SubmitJob Clients::draw_job(std::size_t index) {
   const double kind = rng.unit();
   if (kind < 0.15)
     r.cpu_milli = rng.between(100, 4000);
-  else if (kind < 0.4)
-    r.gpus = 1, r.share.milli = static_cast<std::int32_t>(rng.between(1, 3)) * 250;
-  else
-    r.gpus = static_cast<std::int32_t>(kind < 0.8 ? 1 : rng.between(1, 4)),
+  else if (kind < 0.4) {
+    r.gpus = 1;
+    r.share.milli = static_cast<std::int32_t>(rng.between(1, 3)) * 250;
+  } else {
+    r.gpus = static_cast<std::int32_t>(kind < 0.8 ? 1 : rng.between(1, 4));
     r.share.milli = whole_gpu_milli;
+  }
   if (rng.chance(0.2))
     spec.nodes = static_cast<std::uint32_t>(rng.between(2, 3));
   else if (rng.chance(0.2)) {

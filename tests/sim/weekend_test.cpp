@@ -312,9 +312,11 @@ struct Weekend {
     agent::TaskSample out;
     out.idle.at = clock.steady();
     const bool works = doing == Doing::works, hangs = doing == Doing::hangs;
-    if (works)
-      cpu_ns += 3'000'000'000, io_bytes += 40 << 20, output += 100;
-    else if (hangs)
+    if (works) {
+      cpu_ns += 3'000'000'000;
+      io_bytes += 40 << 20;
+      output += 100;
+    } else if (hangs)
       cpu_ns += 2'000'000'000;  // a rank spins in its collective
     else
       cpu_ns += 2'000'000;
@@ -507,8 +509,10 @@ TEST_P(TheWeekend, CostsHalfAnHourAtMost) {
   }
   bool warned = false, found_hung = false;
   for (const Event& event : w.events())
-    if (const auto* e = get_if<IdleWarned>(&event.body))
-      warned = true, found_hung = found_hung || e->state == IdleState::hung;
+    if (const auto* e = get_if<IdleWarned>(&event.body)) {
+      warned = true;
+      found_hung = found_hung || e->state == IdleState::hung;
+    }
   const bool head_saw_it = head_lives || story.dies_after_s > 600;
   EXPECT_EQ(warned, head_saw_it && story.then != Doing::finished);
   EXPECT_EQ(found_hung, head_saw_it && story.then == Doing::hangs);

@@ -199,8 +199,10 @@ class ProxyDrive final : public ProxyHost {
       if (sent < client_says.size()) {
         const ssize_t n = ::send(client.get(), client_says.data() + sent,
                                  piece(client_says.size() - sent), MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (n > 0)
-          sent += static_cast<std::size_t>(n), moved = true;
+        if (n > 0) {
+          sent += static_cast<std::size_t>(n);
+          moved = true;
+        }
         if (n < 0 && errno != EAGAIN && errno != EINPROGRESS && errno != ENOTCONN)
           sent = client_says.size();
       } else if (leaves) {
@@ -219,8 +221,10 @@ class ProxyDrive final : public ProxyHost {
         if (link.said < replica_ends_at) {
           const ssize_t n = ::send(link.fd.get(), replica_says.data() + link.said,
                                    piece(replica_ends_at - link.said), MSG_NOSIGNAL | MSG_DONTWAIT);
-          if (n > 0)
-            link.said += static_cast<std::size_t>(n), moved = true;
+          if (n > 0) {
+            link.said += static_cast<std::size_t>(n);
+            moved = true;
+          }
           if (n < 0 && errno != EAGAIN)
             link.said = replica_ends_at;
         } else if (rng.chance(0.5)) {

@@ -3,9 +3,9 @@
 
 A room is a folder under src/ with a README.md; folders below it without one belong to it. What a
 room may include is what its README names after "May depend on:", and these lines together have no
-cycle. A README names every source of its room, so that a reader finds who does what. `--self-test`
-proves on a made-up tree that each rule can fail. Exits 1 and names file, line and rule for each
-finding.
+cycle. A README names every source of its room, so that a reader finds who does what, and
+docs/ARCHITECTURE.md names no source or function that does not exist. `--self-test` proves on a
+made-up tree that each rule can fail. Exits 1 and names file, line and rule for each finding.
 """
 import ast
 import collections
@@ -17,6 +17,7 @@ import sys
 import tempfile
 
 from cpp_text import blank_comments_and_strings, comma_statements, functions
+from named_sources import wrong_names
 
 COLUMNS_MAX = 100
 FILE_LINES_MAX = 600
@@ -221,9 +222,11 @@ def check_text(house):
                 house.found(path, number, f"{len(line)} columns; {COLUMNS_MAX} is the limit")
         if len(lines) - 1 > FILE_LINES_MAX and not path.endswith("_ptx.h"):
             house.found(path, 0, f"{len(lines) - 1} lines; {FILE_LINES_MAX} is the limit")
+        code = house.code[path]
+        for number in comma_statements(code):
+            house.found(path, number, "a statement joined by the comma operator")
         if not path.startswith(("src/", "shim/")):
             continue
-        code = house.code[path]
         for number, line in enumerate(code.split("\n"), 1):
             for pattern, why in BANNED_CODE:
                 if pattern.search(line):
@@ -244,8 +247,6 @@ def check_text(house):
                     first,
                     f"{name} has {last - first + 1} lines; {FUNCTION_LINES_MAX} is the limit",
                 )
-        for number in comma_statements(code):
-            house.found(path, number, "a statement joined by the comma operator")
 
 
 # What is no C++ and people read: its size is limited too.
@@ -311,6 +312,15 @@ def check_readmes(house):
                 path.endswith("/" + word) for path in house.paths
             ):
                 house.found(readme, 0, f"names {word}, which does not exist")
+
+
+def check_architecture(house):
+    """The map of the tree leads to sources that exist, and to functions that are in them."""
+    where = "docs/ARCHITECTURE.md"
+    if os.path.exists(path := os.path.join(house.root, where)):
+        with open(path, encoding="utf-8") as f:
+            for number, what in wrong_names(house.root, f.read()):
+                house.found(where, number, what)
 
 
 def python_of(house, path):
@@ -440,6 +450,7 @@ def check(root):
     check_other_text(house)
     check_folders(house)
     check_readmes(house)
+    check_architecture(house)
     check_python(house)
     check_dead(house)
     check_client(house)
@@ -474,7 +485,23 @@ SELF_TEST = {
     "src/net/high.cpp": ("int a;\n" * 700, "700 lines"),
     "web/src/high.css": ("a {\n}\n" * 301, "web/src/high.css: 602 lines"),
     "sdk/python/src/wide.py": ("x = " + "1" * 100 + "\n", "sdk/python/src/wide.py:1: 104 columns"),
-    "src/net/comma.cpp": ("void f() {\n  a = 1, b = 2;\n}\n", "comma operator"),
+    "src/net/comma.cpp": ("void f() {\n  a = 1, b = 2;\n}\n", "comma.cpp:2: a statement joined"),
+    "src/net/comma_if.cpp": (
+        "void f() {\n  if (a(1))\n    b[i] = 1, ++c;\n}\n",
+        "comma_if.cpp:3: a statement joined",
+    ),
+    "src/net/comma_else.cpp": (
+        "void f() {\n  if (a) {\n  } else\n    b(1).c = {1, 2}, d->e();\n}\n",
+        "comma_else.cpp:4: a statement joined",
+    ),
+    "src/net/comma_for.cpp": (
+        "void f() {\n  for (auto& [a, b] : c)\n    a->g(), h.b++;\n}\n",
+        "comma_for.cpp:3: a statement joined",
+    ),
+    "bench/comma_return.cpp": (
+        "auto f = [&] { return ++a, b; };\n",
+        "comma_return.cpp:1: a statement joined",
+    ),
     "src/net/dead.h": ("int never_called_by_anyone();\n", "nothing calls never_called_by_anyone"),
     "src/net/alive.cpp": ('#include "net/dead.h"\nint never_called_by_anyone() {\n}\n', ""),
     "src/net/sim_dead.h": ("int broken_by_tests_alone();\n", ""),
@@ -499,6 +526,11 @@ SELF_TEST = {
         "class Lost(Base):\n    def test_c(self):\n        pass\n",
         "tests/e2e/ran_test.py:11: no CMakeLists.txt of the tests names ran_test.Lost",
     ),
+    "docs/ARCHITECTURE.md": (
+        "| Where? | `net/long.cpp` (`f`), `fork.cpp` (it calls `f`), `h` (`net/e.cpp`) |\n"
+        "`gone.cpp` is gone.\n",
+        "docs/ARCHITECTURE.md:1: names h of net/e.cpp, which does not contain it",
+    ),
     "src/net/m.cpp": ("#if defined(__APPLE__)\n", "systems differ by files"),
     "tests/fuzz/CMakeLists.txt": (
         "billow_fuzz(x net/none.cpp SOURCES net/c.cpp)\n",
@@ -511,6 +543,12 @@ SELF_TEST = {
 ALLOWED = {
     "src/process/start_linux.cpp": "void f() { ::fork(); ::setgroups(0, nullptr); }\n",
     "src/supervise/start.cpp": "void f() { fork(); }\n",
+    "src/supervise/commas.cpp": (
+        "enum class E { a, b };\ntemplate <class A, class B>\nstruct C : A, B {};\n"
+        "D::D() : a_(1), b_{2} {\n  int a = 1, b[2] = {}, *c;\n  std::map<int, int> d, e;\n"
+        "  for (a = 1, b[0] = 2; a < 3; ++a, ++b[0])\n    f<int, int>(a, b);\n"
+        "  return {a, b};\n}\n"
+    ),
 }
 
 
@@ -528,6 +566,7 @@ def self_test():
                 f.write(text)
         found = "\n".join(check(root))
     wanted = [why for _, why in cases.values()] + [f"{FOLDER_FILES_MAX + 1} sources"]
+    wanted.append("docs/ARCHITECTURE.md:2: names gone.cpp, which does not exist")
     missed = [why for why in wanted if why not in found]
     missed += [f"{path}, which is allowed" for path in ALLOWED if path in found]
     if missed:
@@ -535,6 +574,9 @@ def self_test():
         return 1
     if "ran_test.Base" in found or "ran_test.Ran" in found:
         print("a class of cases that runs is taken for one that does not in\n" + found)
+        return 1
+    if "names f of" in found:
+        print("a function that its source contains is taken for one that is missing in\n" + found)
         return 1
     if "broken_by_tests_alone" in found:
         print("a function of a simulated device is taken for dead in\n" + found)

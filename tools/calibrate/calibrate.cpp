@@ -14,11 +14,15 @@ int main(int argc, char** argv) {
     return 2;
   }
   auto text = read_file(argv[1]);
-  if (!text)
-    return std::fprintf(stderr, "%s\n", text.error().message.c_str()), 1;
+  if (!text) {
+    std::fprintf(stderr, "%s\n", text.error().message.c_str());
+    return 1;
+  }
   auto csv = read_csv(*text);
-  if (!csv)
-    return std::fprintf(stderr, "%s\n", csv.error().message.c_str()), 1;
+  if (!csv) {
+    std::fprintf(stderr, "%s\n", csv.error().message.c_str());
+    return 1;
+  }
   auto catalogue = Catalogue::embedded();
   ModelShelf shelf(argv[2]);
   std::vector<ServingRow> rows;
@@ -31,8 +35,10 @@ int main(int argc, char** argv) {
       std::fprintf(stderr, "left out: %s\n", row.error().message.c_str());
   }
   auto fitted = Calibration::fit(rows);
-  if (!fitted)
-    return std::fprintf(stderr, "%s\n", fitted.error().message.c_str()), 1;
+  if (!fitted) {
+    std::fprintf(stderr, "%s\n", fitted.error().message.c_str());
+    return 1;
+  }
   std::fputs(fitted->dump().c_str(), stdout);
   std::fprintf(stderr, "%zu rows read, %d left out, %zu parameters, %zu series\n", rows.size(),
                refused, fitted->parameters(), fitted->measured_series());

@@ -96,9 +96,9 @@ std::vector<double> newton_step(const Problem& problem,
                                 double damping) {
   std::size_t n = theta.size(), k = problem.terms;
   std::vector<std::vector<double>> shares(problem.rows.size());
-  std::vector<double> weight(problem.rows.size()), gradient(n), diagonal(n);
+  std::vector<double> weight(problem.rows.size()), gradient(n), diagonal = problem.precision;
   for (std::size_t i = 0; i < n; ++i)
-    gradient[i] = -problem.precision[i] * theta[i], diagonal[i] = problem.precision[i];
+    gradient[i] = -problem.precision[i] * theta[i];
   for (std::size_t r = 0; r < problem.rows.size(); ++r) {
     auto& row = problem.rows[r];
     double e = row.target - problem.evaluate(row, theta, shares[r]);
@@ -108,8 +108,10 @@ std::vector<double> newton_step(const Problem& problem,
         gradient[g + j] += weight[r] * e * shares[r][j];
         diagonal[g + j] += weight[r] * shares[r][j] * shares[r][j];
       }
-    for (auto& [o, value] : row.offsets)
-      gradient[o] += weight[r] * e * value, diagonal[o] += weight[r] * value * value;
+    for (auto& [o, value] : row.offsets) {
+      gradient[o] += weight[r] * e * value;
+      diagonal[o] += weight[r] * value * value;
+    }
   }
   auto multiply = [&](const std::vector<double>& x, std::vector<double>& out) {
     for (std::size_t i = 0; i < n; ++i)
@@ -133,8 +135,11 @@ std::vector<double> newton_step(const Problem& problem,
   };
   std::vector<double> x(n), residual = gradient, direction(n), product(n), scaled(n);
   double rho = 0;
-  for (std::size_t i = 0; i < n; ++i)
-    scaled[i] = residual[i] / diagonal[i], direction[i] = scaled[i], rho += residual[i] * scaled[i];
+  for (std::size_t i = 0; i < n; ++i) {
+    scaled[i] = residual[i] / diagonal[i];
+    direction[i] = scaled[i];
+    rho += residual[i] * scaled[i];
+  }
   double start = rho;
   for (int step = 0; step < 60 && rho > 1e-5 * start && rho > 1e-12; ++step) {
     multiply(direction, product);

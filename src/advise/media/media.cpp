@@ -128,8 +128,10 @@ std::optional<MediaEstimate> media_rate(const MediaModel& model, const GpuSpec& 
   std::vector<double> rates;
   std::string entry;
   for (auto& r : model.rates)
-    if (r.gpu == gpu.name)
-      rates.push_back(per_gpu(r)), entry = r.entry;
+    if (r.gpu == gpu.name) {
+      rates.push_back(per_gpu(r));
+      entry = r.entry;
+    }
   if (!rates.empty()) {
     const auto [least, most] = std::minmax_element(rates.begin(), rates.end());
     return MediaEstimate{

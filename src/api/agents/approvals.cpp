@@ -35,14 +35,13 @@ Json approval_document(const control::State& state, const Approval& a) {
 
 void fail_pending(const Call& call, const Approval& a) {
   net::Response response = net::problem(
-      Error{
-          Code::forbidden,
-          fmt::format("this needs a person's approval: {}; approval {} waits for a decision until "
-                      "{}",
-                      a.text, a.id, format_utc(a.expires_at)),
-          fmt::format("a person decides with `billow approvals approve {}` or in the dashboard; "
-                      "then repeat the same request",
-                      a.id)},
+      Error{Code::forbidden,
+            fmt::format("this needs a person's approval: {}; approval {} waits for a decision and "
+                        "expires {}",
+                        a.text, a.id, relative_time(a.expires_at, call.host.now(), Zone::utc)),
+            fmt::format("a person decides with `billow approvals approve {}` or in the dashboard; "
+                        "then repeat the same request",
+                        a.id)},
       call.request().request_id);
   if (auto document = parse_json(response.body)) {
     document->set("approval", approval_document(call.host.state(), a));

@@ -14,7 +14,7 @@ namespace billow::client {
 namespace {
 
 constexpr OptionSpec auth_add_options[] = {
-    {"issuer", 0, "URL", "address of the provider, exactly as it calls itself"},
+    {"issuer", 0, "URL", "issuer URL, exactly as the provider publishes it"},
     {"name", 0, "NAME", "name of the provider (default: oidc or workload)"},
     {"client-id", 0, "ID", "Billow's client id there; for workload: the audience of its tokens"},
     {"client-secret-file", 0, "FILE", "file with the client's secret; none: a public client", false,

@@ -158,7 +158,7 @@ void add_quota_commands(CommandTable& table) {
        .operands = Operands::some,
        .group = people_group});
   table.push_back({.name = "quota list",
-                   .summary = "show quotas and what is used of them",
+                   .summary = "show quotas and their usage",
                    .example = "billow quota list",
                    .run = quota_list,
                    .group = people_group});

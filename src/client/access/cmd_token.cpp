@@ -27,7 +27,7 @@ constexpr OptionSpec token_options[] = {
      "validity, e.g. 30d, or never (default: 90d; join tokens: one day; node and gateway: never)"},
     {"node", 0, nullptr, "create a join token: the machine that presents it becomes a node"},
     {"reusable", 0, nullptr, "with --node: any number of machines may join (default: one)"},
-    {"node-name", 0, "NAME", "the only node that a join or node token is for"},
+    {"node-name", 0, "NAME", "restrict a join or node token to this node"},
     {"agent", 0, nullptr,
      "create a token for a program that acts for you, with the hard limits below"},
     {"budget", 0, "USD", "with --agent: all its jobs together never cost more"},
@@ -328,7 +328,7 @@ void add_token_commands(CommandTable& table) {
                    .group = people_group});
   table.push_back(
       {.name = "approvals approve",
-       .summary = "let an agent do what it asked for, once",
+       .summary = "approve an agent's request, once",
        .example = "billow approvals approve 3",
        .run = [](const Parsed& p) { return approvals_decide(p, "approve", "approved"); },
        .usage = "ID",

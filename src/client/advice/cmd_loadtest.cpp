@@ -68,8 +68,10 @@ Result<Target> parse_operand(const std::string& text) {
   const auto is_url = [](std::string_view s) {
     return s.starts_with("http://") || s.starts_with("https://") || s.starts_with("unix:");
   };
-  if (const auto at = text.find('='); at != std::string::npos && !is_url(text))
-    t.gpu = text.substr(0, at), t.url = text.substr(at + 1);
+  if (const auto at = text.find('='); at != std::string::npos && !is_url(text)) {
+    t.gpu = text.substr(0, at);
+    t.url = text.substr(at + 1);
+  }
   if (!is_url(t.url)) {
     t.name = t.url;
     const bool plain =
@@ -101,11 +103,9 @@ Status find_endpoint(Client& client, Target& t) {
   for (const Json& replica : (*found)["replicas"].items()) {
     if (!t.gpu.empty())
       break;
-    auto job = client.get(path_of_job(std::to_string(replica["job"].int_or(0))));
-    if (!job)
-      continue;
-    for (const Json& task : (*job)["tasks"].items())
-      t.gpu = std::string(task["gpu_type"].str_or(""));
+    if (const auto job = client.get(path_of_job(std::to_string(replica["job"].int_or(0)))))
+      for (const Json& task : (*job)["tasks"].items())
+        t.gpu = std::string(task["gpu_type"].str_or(""));
   }
   return {};
 }

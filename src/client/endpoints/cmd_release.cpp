@@ -198,8 +198,8 @@ int list_calls(Client& client, const std::string& path, const std::string& name,
                fmt::format("{} {}", call["method"].str_or(""), call["path"].str_or(""))});
   if (table.empty())
     say(
-        fmt::format("{} has no asynchronous calls; make one by a request with the header Prefer: "
-                    "respond-async",
+        fmt::format("{} has no asynchronous calls; to make one, send a request with the header "
+                    "Prefer: respond-async",
                     name));
   else
     print(table.text(look_at(STDOUT_FILENO)));

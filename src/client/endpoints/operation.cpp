@@ -17,8 +17,7 @@ constexpr OptionSpec operation_table[] = {
     {"health-period", 0, "TIME", "time between two health checks (default 5s)"},
     {"health-timeout", 0, "TIME", "time limit of a health check (default 5s)"},
     {"health-threshold", 0, "N",
-     "failed checks in a row until a replica gets no requests, or, of --live, is replaced (default "
-     "3)"},
+     "consecutive failures before a replica gets no requests (--live: is replaced; default 3)"},
     {"live", 0, "PATH",
      "path that answers 2xx as long as a replica works; one that fails it is replaced (default "
      "none: one that fails --health for 30s)"},
@@ -27,7 +26,7 @@ constexpr OptionSpec operation_table[] = {
      "none)"},
     {"strategy", 0, "HOW",
      "how a new revision replaces the old one: rolling: beside it; recreate: after the old one has "
-     "stopped; auto (default): rolling, or recreate if there is no room for both",
+     "stopped; auto (default): rolling, or recreate if both do not fit",
      false, Completes::choice, "auto,rolling,recreate"},
     {"drain", 0, "TIME",
      "how long a replica of an old revision may finish its requests (default none: no limit)"},

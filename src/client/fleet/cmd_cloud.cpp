@@ -332,10 +332,10 @@ int cloud_sweep(const Parsed& p) {
   else if (found == 0)
     print("every machine at the providers is known to this head\n");
   else if (!end)
-    say(
-        fmt::format("{} machine{} carry this installation's name and are not known here; to end "
-                    "them: billow cloud sweep --yes",
-                    found, found == 1 ? "" : "s"));
+    say(fmt::format(
+        "{} machine{} of this installation {} unknown to this head; end {} with: billow cloud "
+        "sweep --yes",
+        found, found == 1 ? "" : "s", found == 1 ? "is" : "are", found == 1 ? "it" : "them"));
   return 0;
 }
 

@@ -106,8 +106,10 @@ std::string instances_of(const Json& gpu) {
 std::string instances_held(const Json& node) {
   int all = 0, held = 0;
   for (const Json& gpu : node["gpus"].items())
-    for (const Json& i : gpu["mig_instances"].items())
-      ++all, held += i["job"].is_number() ? 1 : 0;
+    for (const Json& i : gpu["mig_instances"].items()) {
+      ++all;
+      held += i["job"].is_number() ? 1 : 0;
+    }
   return all ? fmt::format("{} of {} MIG instance{} in use", held, all, all == 1 ? "" : "s") : "";
 }
 

@@ -57,10 +57,11 @@ constexpr OptionSpec project_set_options[] = {
      "strict: all its jobs run with --isolation strict; plain (default): those that ask for it",
      false, Completes::choice, "plain,strict"},
     {"network", 0, "none|project|internet",
-     "if its jobs must be strict: the widest --network that they may ask for (default none)", false,
+     "with --isolation strict: widest --network its jobs may request (default none)", false,
      Completes::choice, "none,project,internet"},
     {"allow", 0, "A,B",
-     "private networks that its jobs with --network internet reach, such as 10.1.0.0/16; none"},
+     "private networks its jobs with --network internet can reach, e.g. 10.1.0.0/16; none: no "
+     "private network"},
     {"policy", 0, "POLICY",
      "order of its jobs: fair between users, fifo, or shortest (by known or learned duration)",
      false, Completes::choice, "fair,shortest,fifo"},

@@ -23,7 +23,7 @@ Result<Settings> read_settings() {
     return Settings{};
   const auto bad = [&](std::string_view why) {
     return fail(Code::invalid, fmt::format("{}: {}", path, why),
-                "mend or delete the file; `billow config list` shows what is set");
+                "fix or delete the file; `billow config list` shows what is set");
   };
   const auto text = read_file(path, settings_bytes_max);
   if (!text)

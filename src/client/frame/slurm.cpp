@@ -114,7 +114,7 @@ constexpr Row rows[] = {
     {"thread-spec", 0, Kind::nothing, "", no_meaning},
     {"threads-per-core", 0, Kind::nothing, "", no_meaning},
     {"time", 't', Kind::own, "time", ""},
-    {"time-min", 0, Kind::nothing, "", "a job gets the time of --time"},
+    {"time-min", 0, Kind::nothing, "", "the time limit is --time"},
     {"tmp", 0, Kind::nothing, "", "disk space is not requested"},
     {"uid", 0, Kind::lost, "", "log in as that user: `billow login`"},
     {"verbose", 'v', Kind::nothing, "", no_meaning, false},

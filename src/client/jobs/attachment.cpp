@@ -457,10 +457,10 @@ class Attachment {
     clear_line();
     auto stopped =
         client_.post(path_of_job(o_.job, "stop"), R"({"reason":"interrupted","force":false})");
-    say(stopped
-            ? fmt::format("job {} was stopped; its node does not answer and learns of it on return",
-                          o_.job)
-            : stopped.error().message);
+    say(stopped ? fmt::format(
+                      "job {} was stopped; its node does not answer and ends it when it reconnects",
+                      o_.job)
+                : stopped.error().message);
     finish(
         {.reported = true, .exit_code = 128 + number, .job = stopped ? std::move(*stopped) : job_});
   }

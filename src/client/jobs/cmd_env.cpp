@@ -125,8 +125,10 @@ int cmd_env_list(const Parsed& parsed) {
   auto all = client->get("/v1/environments");
   if (!all)
     return report(all.error());
-  if (parsed.has("json"))
-    return print_json(*all), 0;
+  if (parsed.has("json")) {
+    print_json(*all);
+    return 0;
+  }
   Table table({{"NAME"},
                {"PROJECT"},
                {"SIZE", Table::Align::right},
@@ -156,8 +158,10 @@ int cmd_env_show(const Parsed& parsed) {
   auto e = client->get(query_of(parsed.operands[0], parsed.get("project")));
   if (!e)
     return report(e.error());
-  if (parsed.has("json"))
-    return print_json(*e), 0;
+  if (parsed.has("json")) {
+    print_json(*e);
+    return 0;
+  }
   std::string text;
   const auto add = [&](const char* name, std::string_view value) {
     if (!value.empty())

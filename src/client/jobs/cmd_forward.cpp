@@ -209,8 +209,10 @@ class Forwarder {
         *loop_, *client_, head_, tunnel_target(parsed_, job_, std::to_string(port)),
         {open.fd.get(), open.fd.get(), true},
         {.opened = {}, .closed = [this, id](const std::string& trouble) {
-           if (!trouble.empty())
-             complain(trouble), look_at_job();
+           if (!trouble.empty()) {
+             complain(trouble);
+             look_at_job();
+           }
            open_.erase(id);
          }});
   }

@@ -31,12 +31,11 @@ constexpr OptionSpec log_options[] = {
     {"since", 0, "T", "only output of the last T, e.g. 10m or 1d"},
     {"timestamps", 't', nullptr, "begin each line with the time (UTC) at which it was written"},
     {"search", 0, "TEXT",
-     "only lines that contain this text; without JOB in all your jobs of the last day, or since "
-     "--since"},
+     "only lines that contain this text; without JOB, search all your jobs of the last day (or "
+     "since --since)"},
     {"grep", 0, "TEXT", "the same as --search"},
     {"ignore-case", 'i', nullptr, "with --search: ignore case"},
-    {"attempt", 0, "N",
-     "the output of this attempt of a job that was restarted (default: the newest)"},
+    {"attempt", 0, "N", "show this attempt of a restarted job (default: the newest)"},
     {"rank", 0, "N", "only the node with this rank in a gang (default: all nodes)"},
     {"role", 0, "NAME", "only this role of a group, or one member such as rollout.2"},
 };

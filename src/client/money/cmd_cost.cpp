@@ -43,7 +43,7 @@ constexpr OptionSpec waste_options[] = {
     {"limit", 0, "N", "lines of that list (default 20)"},
 };
 constexpr OptionSpec invoice_options[] = {
-    {"project", 'p', "NAME", "whose"},
+    {"project", 'p', "NAME", "project to invoice"},
     {"month", 0, "MONTH", "month, e.g. 2026-11 (default: the current month)"},
     {"grid", 0, "G",
      "show emissions, with this many grams of CO2e per kWh (BILLOW_GRID_G_PER_KWH)"},

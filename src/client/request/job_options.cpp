@@ -405,8 +405,8 @@ constexpr JobOption job_option_table[] = {
        return set_choice(g.spec.surroundings.isolation, g, "plain or strict");
      }},
     {{"seccomp", 0, "PROFILE",
-      "system calls that are refused: default, strict (also tracing and rare ones), or a file that "
-      "names further ones, one on a line"},
+      "system calls to refuse: default, strict (also tracing and rare ones), or a file listing "
+      "additional calls, one per line"},
      "Surroundings.seccomp",
      [](const Given& g) {
        return set_call_profile(g.spec.surroundings, g.value, g.relative_to);

@@ -306,7 +306,7 @@ Status set_call_profile(Surroundings& surroundings,
   const auto text = read_file(path, bytes_max);
   if (!text)
     return fail(Code::invalid, fmt::format("--seccomp {}: {}", value, text.error().message),
-                "use default, strict, or a file with names of system calls, one on a line");
+                "use default, strict, or a file with names of system calls, one per line");
   std::vector<std::string> names;
   for (const std::string& line : split(*text, '\n'))
     if (const auto name = trim(std::string_view(line).substr(0, line.find('#'))); !name.empty())

@@ -65,8 +65,10 @@ void GpuHealthWatch::take(const GpuSample& sample) {
     add({sample.time, 60, true,
          fmt::format("{} uncorrected memory error{}", more, more == 1 ? "" : "s")});
   if (const auto more = fresh(ecc_corrected_, sample.ecc_corrected); more > 0) {
-    if (sample.time - corrected_since_ > healing)
-      corrected_since_ = sample.time, corrected_recent_ = 0;
+    if (sample.time - corrected_since_ > healing) {
+      corrected_since_ = sample.time;
+      corrected_recent_ = 0;
+    }
     const bool before = corrected_recent_ > corrected_per_hour_max;
     corrected_recent_ += more;
     if (!before && corrected_recent_ > corrected_per_hour_max)
@@ -99,8 +101,10 @@ HealthVerdict GpuHealthWatch::verdict(WallTime now) const {
       continue;
     cost += fault.cost;
     out.fault_at = fault.at;
-    if (fault.cost >= worst)
-      worst = fault.cost, out.fault = fault.text;
+    if (fault.cost >= worst) {
+      worst = fault.cost;
+      out.fault = fault.text;
+    }
   }
   out.score = std::max(0, 100 - cost);
   return out;

@@ -324,8 +324,10 @@ std::string IdleTracker::describe(const IdleSample& sample) const {
     const auto load = [](const GpuSignal& g) {
       return g.sm_active_pct.value_or(g.util_pct.value_or(0));
     };
-    if (!gpu || load(sample.gpus[i]) > load(*gpu))
-      gpu = &sample.gpus[i], index = i;
+    if (!gpu || load(sample.gpus[i]) > load(*gpu)) {
+      gpu = &sample.gpus[i];
+      index = i;
+    }
   }
   if (gpu) {
     if (gpu->sm_active_pct)

@@ -236,8 +236,10 @@ struct Bookkeeper {
       if (!concerned(key))
         continue;
       const WallTime from = ledger::period_of(entry.budget.period, event.billed_at()).from;
-      if (entry.counted_from != from)
-        entry.spent_closed = {}, entry.counted_from = from;
+      if (entry.counted_from != from) {
+        entry.spent_closed = {};
+        entry.counted_from = from;
+      }
       entry.spent_closed += since(from);
     }
   }

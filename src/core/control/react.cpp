@@ -48,7 +48,7 @@ const Task* worst_task(const State& state, const Job& job) {
 
 // Of a member that has failed, even if it ended well.
 std::string end_text(const ExitStatus& exit) {
-  return exit.ok() ? "it is a service and has ended" : exit.text();
+  return exit.ok() ? "a service exited, but services must keep running" : exit.text();
 }
 
 // All tasks of the attempt have ended: what becomes of the job?

@@ -136,10 +136,10 @@ BudgetStep step(const Budget& budget, const BudgetState& before, const BudgetUse
     out.state.capped_at = !capped ? WallTime{} : before.capped_at ? before.capped_at : use.at;
     return out;
   }
-  if (!capped)
-    out.state.capped_at = {},
+  if (!capped) {
+    out.state.capped_at = {};
     out.state.stopped = false;  // the limit was raised, or a correction was posted
-  else if (!budget.stops && out.state.capped_at.ns == 0)
+  } else if (!budget.stops && out.state.capped_at.ns == 0)
     out.state.capped_at = use.at;
 
   if (capped && budget.stops) {
@@ -187,8 +187,8 @@ Status may_start(const std::vector<std::pair<Budget, BudgetUse>>& budgets, const
     const Period period = period_of(budget.period, use.at);
     std::string hint =
         period.to.ns != 0
-            ? fmt::format("a new period begins at {}; or raise it with `billow budget set`",
-                          utc_minute(period.to))
+            ? fmt::format("a new period begins {}; or raise it with `billow budget set`",
+                          relative_time(period.to, use.at, Zone::utc))
             : std::string("raise it with `billow budget set`");
     if (const std::int64_t fits = free.value > 0 ? lasts(free, ask.rate).ns / minutes(1).ns : 0;
         fits > 0)

@@ -312,8 +312,10 @@ Result<const GpuSpec*> Catalogue::gpu(std::string_view name) const {
       else if (part != "sxm")
         all = false;
     }
-    if (all && matched > best_words)
-      best = &g, best_words = matched;
+    if (all && matched > best_words) {
+      best = &g;
+      best_words = matched;
+    }
   }
   if (best)
     return best;

@@ -90,7 +90,7 @@ Result<ImageName> parse_image_name(std::string_view text) {
   if (const auto at = rest.find('@'); at != std::string_view::npos) {
     name.digest = rest.substr(at + 1);
     if (!is_image_digest(name.digest))
-      return refuse("after @ stands sha256: and 64 digits");
+      return refuse("after @, use sha256: and 64 hexadecimal digits");
     rest = rest.substr(0, at);
   }
   // A first part with a dot, a colon or the name localhost is a registry.

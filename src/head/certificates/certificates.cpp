@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/relative_time.h"
 #include "base/text.h"
 #include "head/tls.h"
 
@@ -204,10 +205,12 @@ Result<Json> Certificates::change_over(bool at_once) {
                 "announce one first: billow authority rotate");
   // By then every node that is connected has heard of it and has a certificate of it.
   const WallTime ready = BILLOW_TRY(authority_.next_since()) + options_.life;
-  if (!at_once && ready > options_.clock->wall())
+  const WallTime now = options_.clock->wall();
+  if (!at_once && ready > now)
     return fail(Code::conflict,
-                fmt::format("nodes may still have certificates of the old authority until {}",
-                            format_utc(ready)),
+                fmt::format("nodes may still have certificates of the old authority; the last one "
+                            "expires {}",
+                            relative_time(ready, now, Zone::utc)),
                 "wait until then, or use --at-once: machines that did not connect since it was "
                 "announced must join again");
   Authority changed;

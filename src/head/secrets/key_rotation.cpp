@@ -25,7 +25,7 @@ void KeyRotation::start(control::Cause cause, OnDone done) {
 void KeyRotation::resume() {
   if (!options_.keeper->is_rotating())
     return;
-  log_info("a new key of the installation's secrets was being introduced: going on");
+  log_info("resuming an interrupted rotation of the secrets key");
   start({"head", ""}, [](const Result<Done>& done) {
     if (!done)
       log_warn("the new key of secrets is not used for all of them yet: {}", done.error().message);
@@ -63,7 +63,7 @@ void KeyRotation::drop_old_keys() {
   const Status ended = options_.keeper->end_rotation(options_.engine().state());
   if (ended)
     return log_info("the old key of the installation's secrets is not needed any more");
-  log_warn("the old key of secrets stays: {}", ended.error().message);
+  log_warn("the old secrets key is kept: {}", ended.error().message);
   // What came meanwhile with the old key is wrapped too. What no key opens keeps the old ones.
   std::size_t lost = 0;
   const ResealSecrets more = options_.keeper->next_to_reseal(options_.engine().state(), lost);

@@ -278,10 +278,9 @@ struct BlockingClient::Impl {
       if (!step) {
         const std::string name = link->name;
         link.reset();
-        return fail(
-            Code::unavailable,
-            fmt::format("{} gave an answer that is no proper HTTP: {}", name, step.error().message),
-            "check that this is a Billow head");
+        return fail(Code::unavailable,
+                    fmt::format("{} sent an invalid HTTP response: {}", name, step.error().message),
+                    "check that this is a Billow head");
       }
       used += step->consumed;
       if (!head_seen && parser.head_done()) {

@@ -234,7 +234,7 @@ struct CloseFile {
 using File = std::unique_ptr<FILE, CloseFile>;
 
 std::unexpected<Error> damaged(const std::string& path, std::string_view why) {
-  return fail(Code::invalid, fmt::format("{} is no whole backup: {}", path, why),
+  return fail(Code::invalid, fmt::format("{} is not a complete backup: {}", path, why),
               "use another one");
 }
 
@@ -302,12 +302,11 @@ Result<CopyReport> migrate_to_postgres(const std::string& data_dir, const std::s
     return fail(Code::not_found, fmt::format("there is no store in {}", data_dir),
                 "name the data directory of a head: --data DIR");
   if (file_exists(store_marker(data_dir))) {
-    return fail(
-        Code::conflict,
-        fmt::format("the head of {} keeps its state in {} already", data_dir,
-                    trim(read_file(store_marker(data_dir), 4096).value_or("a database"))),
-        fmt::format("what is in the data directory is old; if you mean it all the same, remove {}",
-                    store_marker(data_dir)));
+    return fail(Code::conflict,
+                fmt::format("the head of {} keeps its state in {} already", data_dir,
+                            trim(read_file(store_marker(data_dir), 4096).value_or("a database"))),
+                fmt::format("the data directory is out of date; to migrate it anyway, remove {}",
+                            store_marker(data_dir)));
   }
   const Fd lock = BILLOW_TRY(lock_data_dir(data_dir));  // a running head holds it
   auto from = BILLOW_TRY(sqlite::Db::open(data_dir + "/billow.db", sqlite::Mode::read_write, 4096));

@@ -111,8 +111,10 @@ struct Mean {
   void add(const Slot& slot, const Ring& ring) {
     const std::uint32_t weight = known_in(slot, ring);
     for (std::size_t c = 0; c < gpu_columns; ++c)
-      if (const double v = unpack_number(slot.values[c]); !std::isnan(v))
-        sum[c] += v * weight, known[c] += weight;
+      if (const double v = unpack_number(slot.values[c]); !std::isnan(v)) {
+        sum[c] += v * weight;
+        known[c] += weight;
+      }
   }
   double of(std::size_t column) const {
     return known[column] ? sum[column] / known[column] : unknown;
@@ -230,9 +232,10 @@ class FileHistory final : public History {
       }
       return db_->exec("COMMIT");
     }();
-    if (!saved)
-      db_->rollback(), job_count_ = -1;
-    else if (db_->wal_pages() > 1000)
+    if (!saved) {
+      db_->rollback();
+      job_count_ = -1;
+    } else if (db_->wal_pages() > 1000)
       (void)db_->checkpoint();
     return saved;
   }

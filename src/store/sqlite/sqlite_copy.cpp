@@ -108,7 +108,7 @@ Result<CopyReport> backup_sqlite(const std::string& data_dir, const std::string&
 
 Result<CopyReport> restore_sqlite(const std::string& path, const std::string& data_dir) {
   if (!file_exists(path + "/billow.db")) {
-    return fail(Code::not_found, fmt::format("{} is no backup of a data directory", path),
+    return fail(Code::not_found, fmt::format("{} is not a backup of a data directory", path),
                 file_exists(path) ? "a backup of PostgreSQL goes back into a database: --store URL"
                                   : "name the directory `billow store backup` made");
   }

@@ -328,7 +328,7 @@ class Moving(postgres.PostgresTest):
                 f.write(damage)
             bad = rig.cli("store", "restore", backup + ".bad", *target)
             self.assertNotEqual(bad.code, 0)
-            self.assertIn("no whole backup", bad.errors)
+            self.assertIn("not a complete backup", bad.errors)
 
     def test_scheduled_backups_come_and_the_oldest_go(self):
         for kind in ("sqlite", "postgres"):
@@ -384,7 +384,7 @@ class Moving(postgres.PostgresTest):
                 (("store", "migrate", "mysql://me:secret@x/y"), "not a PostgreSQL"),
                 (("store", "migrate", "postgres://127.0.0.1:1/x"), "no store"),
                 (("store", "backup", rig.file("x")), "no store"),
-                (("store", "restore", rig.file("nothing")), "no backup"),
+                (("store", "restore", rig.file("nothing")), "not a backup"),
                 (("up", "--backup-every", "1h"), "--backup-dir"),
                 (("up", "--backup-dir", "/tmp/x", "--backup-keep", "0"), "--backup-keep"),
                 (("up", "--standby"), "--store"),

@@ -46,7 +46,8 @@ TEST(RightSize, SmallWorkGetsASliceAndBusyWorkItsCard) {
   for (auto& o : busy.options)
     EXPECT_GE(o.memory_mib, busy.mem_needed_mib);
   // Without SM activity utilisation is an upper bound, and said so: never less than it says.
-  run.sm_p95_pct.reset(), run.dram_p95_pct.reset();
+  run.sm_p95_pct.reset();
+  run.dram_p95_pct.reset();
   auto blind = right_size(run, fleet, catalogue());
   EXPECT_EQ(blind.activity, 1);
   EXPECT_FALSE(blind.notes.empty());

@@ -163,7 +163,8 @@ TEST(MutatedConfig, AdviceOnOneIsFiniteOrAnError) {
     Request r;
     r.model = *shape;
     r.users = 4;
-    r.input = 256, r.output = 64;
+    r.input = 256;
+    r.output = 64;
     auto advice = recommend(r, catalogue, calibration);
     if (!advice)
       continue;

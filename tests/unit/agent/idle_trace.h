@@ -189,9 +189,10 @@ inline Result<Recording> read_recording(const std::string& path) {
       in >> out.idle_w;
     else if (word == "limit_w")
       in >> out.limit_w;
-    else if (word == "step_ms")
-      in >> step_ms, out.step = milliseconds(step_ms);
-    else if (word == "card" || word == "driver" || word == "recorded")
+    else if (word == "step_ms") {
+      in >> step_ms;
+      out.step = milliseconds(step_ms);
+    } else if (word == "card" || word == "driver" || word == "recorded")
       continue;
     else if (word == "columns")
       while (in >> word)

@@ -155,8 +155,11 @@ TEST(PortWatch, FindsRealListenersAndTheirEnd) {
   ASSERT_EQ(::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&at), &length), 0);
   std::vector<int> mine = {::getpid()};
   int tables = 0;
-  PortWatch watch(
-      {[&] { return ++tables, listening_here(); }, [&](TaskId) { return mine; }, sockets_of, {}});
+  const auto listening = [&] {
+    ++tables;
+    return listening_here();
+  };
+  PortWatch watch({listening, [&](TaskId) { return mine; }, sockets_of, {}});
   SteadyTime now{1'000'000'000'000};
   watch.add(TaskId(1), ntohs(at.sin_port), now);
   watch.add(TaskId(2), ntohs(at.sin_port), now);

@@ -521,19 +521,23 @@ TEST(Money, ReconcilesToZeroForRandomHistories) {
         }
       if (const auto* t = get_if<TaskSuspended>(&e.body)) {
         close(held.at(t->task), t->lease_to, t->cost);
-        held.at(t->task).price_class = PriceClass::suspended, held.at(t->task).rate = t->rate,
+        held.at(t->task).price_class = PriceClass::suspended;
+        held.at(t->task).rate = t->rate;
         held.at(t->task).ram_mib = t->ram_mib;
       }
       if (const auto* t = get_if<JobResuming>(&e.body)) {
         close(held.at(t->task), t->lease_to, t->cost);
-        held.at(t->task).price_class = t->price_class, held.at(t->task).rate = t->rate,
+        held.at(t->task).price_class = t->price_class;
+        held.at(t->task).rate = t->rate;
         held.at(t->task).gpus = t->gpus;
       }
     }
     NanoUsd by_lease;
     for (const ClosedLease& lease : w.leases)
-      if (!lease.open)
-        by_job += lease.charge, by_lease += lease.egress;
+      if (!lease.open) {
+        by_job += lease.charge;
+        by_lease += lease.egress;
+      }
     EXPECT_EQ(charged.value, by_job.value) << "the books charge what the journal says";
     EXPECT_EQ(egress.value, by_lease.value) << "traffic included";
     // The entries: what was posted is what the nodes cost up to the last midnight.

@@ -216,7 +216,10 @@ TEST(Forwarded, ReadsTheProxyProtocol) {
   EXPECT_EQ(header->peer, "203.0.113.7:4711");
   EXPECT_EQ(header->bytes, 28);
   std::string v6(36, '\0');
-  v6[0] = '\x20', v6[1] = '\x01', v6[15] = '\x09', v6[33] = '\x50';
+  v6[0] = '\x20';
+  v6[1] = '\x01';
+  v6[15] = '\x09';
+  v6[33] = '\x50';
   EXPECT_EQ(read_proxy_header(proxy_header(0x21, 0x21, v6))->peer, "[2001::9]:80");
   EXPECT_EQ(read_proxy_header(proxy_header(0x20, 0x00, ""))->peer, "") << "LOCAL";
   EXPECT_FALSE(read_proxy_header(proxy_header(0x11, 0x11, v4))) << "version 1";

@@ -152,8 +152,12 @@ TEST(Ports, ARowOfTakenPortsIsSteppedOver) {
   Ports ports;
   int asked = 0;
   const auto port = ports.propose(
-      {}, [&](std::uint16_t p) { return ++asked, p < 20000 || p >= 26000; }, 0,
-      SteadyTime{1'000'000'000'000});
+      {},
+      [&](std::uint16_t p) {
+        ++asked;
+        return p < 20000 || p >= 26000;
+      },
+      0, SteadyTime{1'000'000'000'000});
   ASSERT_TRUE(port.has_value());
   EXPECT_GE(*port, 26000);
   EXPECT_LT(asked, 20);

@@ -31,11 +31,15 @@ struct Fleet {
     state.nodes.emplace(node.id, node);
   }
   bool send(NodeId node, const Ask& ask) {
-    if (refusals > 0)
-      return --refusals, false;
+    if (refusals > 0) {
+      --refusals;
+      return false;
+    }
     asked.push_back(ask.step);
-    if (lost > 0)
-      return --lost, true;
+    if (lost > 0) {
+      --lost;
+      return true;
+    }
     loop.post([this, node, id = ask.id] { check.take(node, Answer{.id = id}); });
     return true;
   }

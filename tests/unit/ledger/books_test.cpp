@@ -241,7 +241,8 @@ TEST(Books, ReconcileToZeroForRandomHistories) {
           posted.charge += entry.amount;
           break;
         case EntryKind::egress:
-          posted.charge += entry.amount, posted.egress += entry.amount;
+          posted.charge += entry.amount;
+          posted.egress += entry.amount;
           break;
       }
     }

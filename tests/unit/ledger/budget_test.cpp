@@ -86,6 +86,9 @@ TEST(Budget, AJobWhoseMinimumCannotBePaidIsHeldWithTheReason) {
   EXPECT_EQ(held.error().message,
             "the monthly budget of project 3 ($100.00) leaves $1.00 ($1.00 is reserved); 10m at "
             "$12.00/h needs $2.00");
+  EXPECT_TRUE(held.error().hint.starts_with(
+      "a new period begins in 16 d (2026-12-01 00:00 UTC); or raise it with"))
+      << held.error().hint;
   use.reserved = {};
   EXPECT_TRUE(may_start({{budget, use}}, ask));
 }

@@ -152,8 +152,11 @@ TEST(WasteReport, ListsTheLargestWasteFirstAndAddsUp) {
   const auto line = [](const char* job, const char* user, double cost, double idle) {
     CostLine out;
     out.day = november_15;
-    out.job = job, out.user = user, out.project = "vision";
-    out.charge = out.cost = dollars(cost), out.idle = dollars(idle);
+    out.job = job;
+    out.user = user;
+    out.project = "vision";
+    out.charge = out.cost = dollars(cost);
+    out.idle = dollars(idle);
     return out;
   };
   const std::vector<CostLine> lines = {line("1", "ana", 100, 1), line("2", "ben", 10, 9),
@@ -224,7 +227,8 @@ TEST(Focus, ExportHasEveryMandatoryColumnAndNoNullWhereNoneIsAllowed) {
     GTEST_SKIP() << "no FOCUS column list: " << spec_text.error().message;
   const auto spec = parse_csv(*spec_text);
   std::vector<CostLine> with = lines();
-  with[0].egress = dollars(2.5), with[0].egress_bytes = 30ll << 30;
+  with[0].egress = dollars(2.5);
+  with[0].egress_bytes = 30ll << 30;
   const auto exported = parse_csv(focus_csv(with, {}));
   ASSERT_TRUE(spec && exported);
   EXPECT_EQ(exported->rows.size(), 4u);
@@ -248,7 +252,8 @@ TEST(Focus, ExportHasEveryMandatoryColumnAndNoNullWhereNoneIsAllowed) {
 
 TEST(Focus, TrafficIsASeparateLine) {
   std::vector<CostLine> with = lines();
-  with[0].egress = dollars(2.5), with[0].egress_bytes = 30ll << 30;
+  with[0].egress = dollars(2.5);
+  with[0].egress_bytes = 30ll << 30;
   const auto plain = parse_csv(focus_csv(lines(), {})), exported = parse_csv(focus_csv(with, {}));
   ASSERT_TRUE(plain && exported);
   ASSERT_EQ(exported->rows.size(), plain->rows.size() + 1);

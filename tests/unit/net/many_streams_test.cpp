@@ -98,8 +98,10 @@ TEST(ManyStreams, OneSlowFollowerIsDroppedAndTheOthersGoOn) {
     }
     ASSERT_TRUE(f.run_until([&] {
       std::size_t waiting = 0;
-      for (auto& each : fast)
-        each->pull(), each->received.clear();
+      for (auto& each : fast) {
+        each->pull();
+        each->received.clear();
+      }
       for (std::size_t i = 1; i < streams.size(); ++i)
         waiting += streams[i]->buffered();
       return waiting == 0;

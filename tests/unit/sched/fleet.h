@@ -58,21 +58,26 @@ class Fleet {
   JobRequest random_job() {
     static const int parts[] = {250, 500, 1000, 1000, 1000};
     JobRequest j = job(++next, 1, parts[rng.below(5)]);
-    if (rng.chance(0.4))
-      j.resources.gpus = static_cast<std::int32_t>(rng.between(2, 8)),
+    if (rng.chance(0.4)) {
+      j.resources.gpus = static_cast<std::int32_t>(rng.between(2, 8));
       j.resources.share.milli = 1000;
+    }
     if (rng.chance(0.2))
       j.tasks = 2;
-    if (rng.chance(0.2))
-      j.constraints.close = Closeness::switch_, j.constraints.close_required = true;
+    if (rng.chance(0.2)) {
+      j.constraints.close = Closeness::switch_;
+      j.constraints.close_required = true;
+    }
     if (rng.chance(0.2))
       j.resources.gpu_types = {"H100"};
     j.project = ProjectId{1 + rng.below(2)};
     j.user = UserId{1 + rng.below(2)};
     j.priority = static_cast<std::int32_t>(rng.below(3));
     j.submitted = now;
-    if (rng.chance(0.2))
-      j.spot = true, j.yields = Yields::by_requeue;
+    if (rng.chance(0.2)) {
+      j.spot = true;
+      j.yields = Yields::by_requeue;
+    }
     return j;
   }
   void reservations() {

@@ -27,16 +27,17 @@ std::vector<JobRequest> follow(const std::string& advice, const JobRequest& job)
         option.find(' ') == std::string::npos ? "" : option.substr(option.find(' ') + 1);
     if (option.starts_with("--time "))
       j.time_limit = *parse_duration(value);
-    else if (option == "--spot")
-      j.spot = true, j.yields = Yields::by_requeue;
-    else if (option.starts_with("--nodes "))
+    else if (option == "--spot") {
+      j.spot = true;
+      j.yields = Yields::by_requeue;
+    } else if (option.starts_with("--nodes "))
       j.tasks = std::stoi(value);
     else if (option.starts_with("--gpus ") && std::stod(value) >= 1)
       j.resources.gpus = std::stoi(value);
-    else if (option.starts_with("--gpus "))
-      j.resources.gpus = 1,
+    else if (option.starts_with("--gpus ")) {
+      j.resources.gpus = 1;
       j.resources.share = {static_cast<std::int32_t>(std::lround(std::stod(value) * 1000)), 0};
-    else if (option == "any GPU type")
+    } else if (option == "any GPU type")
       j.resources.gpu_types.clear();
     else if (option.starts_with("preferring closeness"))
       j.constraints.close_required = false;
@@ -276,14 +277,18 @@ TEST(ReservationProperty, NoJobIsPreemptedIfCapacityIsFree) {
     for (int i = 0; i < 10; ++i) {
       JobRequest j = f.random_job();
       j.tasks = 1;
-      if (f.rng.chance(0.5))
-        j.spot = true, j.yields = f.rng.chance(0.5) ? Yields::by_suspend : Yields::by_requeue;
+      if (f.rng.chance(0.5)) {
+        j.spot = true;
+        j.yields = f.rng.chance(0.5) ? Yields::by_suspend : Yields::by_requeue;
+      }
       f.index.enqueue(j);
       carry_out(f.index, plan(f.index, f.now), f.now);
     }
     IndexContents firm = f.index.contents();  // the same, were nobody to give way
-    for (RunningJob& j : firm.running)
-      j.request.spot = false, j.request.yields = Yields::never;
+    for (RunningJob& j : firm.running) {
+      j.request.spot = false;
+      j.request.yields = Yields::never;
+    }
     ReservationRequest r{.project = ProjectId{9},
                          .resources = {.gpus = 1, .share = {500, 0}},
                          .from = f.now,

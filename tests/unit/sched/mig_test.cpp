@@ -54,8 +54,10 @@ const std::vector<Card>& cards() {
 
 NodeShape mig_node(const Card& card, int gpus) {
   NodeShape n = node(1, gpus, card.type);
-  for (GpuShape& g : n.gpus)
-    g.memory_mib = card.memory_mib, g.mig_enabled = true;
+  for (GpuShape& g : n.gpus) {
+    g.memory_mib = card.memory_mib;
+    g.mig_enabled = true;
+  }
   return n;
 }
 JobRequest instance(std::uint64_t id, const std::string& profile) {

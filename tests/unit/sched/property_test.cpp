@@ -241,9 +241,10 @@ TEST(Property, BackfillNeverDelaysTheReservation) {
       for (std::uint64_t n = next < 150 ? rng.below(3) : 0; n > 0; --n) {
         static const int parts[] = {250, 500, 1000, 1000};
         JobRequest j = job(++next, 1, parts[rng.below(4)]);
-        if (rng.chance(0.3))
-          j.resources.gpus = static_cast<std::int32_t>(rng.between(2, 4)),
+        if (rng.chance(0.3)) {
+          j.resources.gpus = static_cast<std::int32_t>(rng.between(2, 4));
           j.resources.share.milli = 1000;
+        }
         if (rng.chance(0.2))
           j.tasks = static_cast<std::int32_t>(rng.between(2, 3));
         j.time_limit = minutes(rng.between(5, 120));
@@ -319,9 +320,10 @@ TEST(Property, SpotJobsDelayNoReservationAndNoJobBehindOne) {
       for (std::uint64_t n = next < 80 ? rng.below(3) : 0; n > 0; --n) {
         JobRequest j = job(++next, static_cast<int>(rng.between(1, 4)));
         j.submitted = {};
-        if (rng.chance(0.5))
-          j.spot = true, j.yields = Yields::by_suspend;
-        else if (rng.chance(0.6))
+        if (rng.chance(0.5)) {
+          j.spot = true;
+          j.yields = Yields::by_suspend;
+        } else if (rng.chance(0.6))
           j.time_limit = minutes(rng.between(5, 300));
         index.enqueue(j);
       }
@@ -502,8 +504,10 @@ TEST(Property, ResultsDoNotDependOnNodeNamesOrOrder) {
       }
       if (side == 1) {
         std::ranges::reverse(shapes);
-        for (std::size_t i = 0; i < shapes.size(); ++i)
-          shapes[i].id = NodeId{100 + i}, shapes[i].name = "other";
+        for (std::size_t i = 0; i < shapes.size(); ++i) {
+          shapes[i].id = NodeId{100 + i};
+          shapes[i].name = "other";
+        }
       }
       for (const NodeShape& n : shapes)
         index.upsert_node(n);

@@ -115,7 +115,7 @@ export function BurnDown() {
       </div>
       <p class="note">{coneText}</p>
       {daily.value > 0 && (
-        <p class="note">Budgets per day and of single jobs are too short for a forecast by days.</p>
+        <p class="note">Daily and single-job budgets are too short for a daily forecast.</p>
       )}
     </section>
   );

@@ -56,7 +56,7 @@ export function QueueForecast() {
     };
   }, [key]);
   if (!waiting.length)
-    return <p class="note">No job is waiting: what is submitted now starts at once if it fits.</p>;
+    return <p class="note">No job is waiting: a job submitted now starts at once if it fits.</p>;
   if (!list.value.length) return <p class="note">Loading…</p>;
   const now = clock.value;
   const end = horizon(list.value, now);
