@@ -7,6 +7,8 @@
 
 #include "advise/ask.h"
 #include "advise/fleet.h"
+#include "advise/plan.h"
+#include "advise/pricing.h"
 #include "advise/review.h"
 #include "advise/rightsize.h"
 #include "tests/unit/advise/embedded.h"
@@ -54,6 +56,44 @@ TEST(RightSize, SmallWorkGetsASliceAndBusyWorkItsCard) {
   auto full = right_size(run, fleet, catalogue());
   for (auto& o : full.options)
     EXPECT_GE(o.memory_mib, 79000);
+}
+
+// A card that is not partitioned has no MIG instances for jobs, and a partitioned one nothing else.
+TEST(RightSize, MigInstancesAreProposedOnlyOnPartitionedCards) {
+  const RunMeasured run{
+      .gpu = "H100", .mem_peak_mib = 3000, .util_p95_pct = 10, .seconds = 60, .samples = 100};
+  for (const bool cut : {false, true}) {
+    const FleetCard card{"H100",
+                         cut ? std::vector<std::string>{"1g.10gb"} : std::vector<std::string>{}};
+    const auto size = right_size(run, fleet_of({{card}}, catalogue()), catalogue());
+    ASSERT_TRUE(size.best) << size.verdict;
+    for (auto& o : size.options)
+      EXPECT_EQ(o.ask.starts_with("--mig"), cut && o.ours) << o.what;
+  }
+}
+
+TEST(Plan, RentsAsAdviseDoesAndNeverAtAnAuctionsFloor) {
+  const WallTime now{1'795'000'000ll * 1'000'000'000};  // 2026-11-18
+  for (const char* gpu : {"H100", "A100-80", "B200", "L4"}) {
+    const auto plan = make_plan({.gpu = gpu,
+                                 .demand = std::vector<double>(720, 4),
+                                 .offers = {},
+                                 .market = {},
+                                 .committed_ratio = {},
+                                 .buy_usd = {},
+                                 .now = now},
+                                catalogue());
+    ASSERT_TRUE(plan) << plan.error().message;
+    const std::string seller = plan->price.where.substr(0, plan->price.where.find(' '));
+    EXPECT_NE(tier_of(seller), Tier::marketplace) << gpu << ": " << plan->price.where;
+  }
+  const GpuSpec& h100 = **catalogue().gpu("H100");
+  const auto rent = cheapest_rent(h100, {}, catalogue(), now);
+  ASSERT_TRUE(rent);
+  EXPECT_GT(rent->usd_h, 1.2) << "the lowest bid was $1.00";
+  EXPECT_FALSE(cheapest_rent(h100, {.providers = {"mithril"}}, catalogue(), now));
+  EXPECT_TRUE(cheapest_rent(**catalogue().gpu("RTX-4090"), {}, catalogue(), now))
+      << "where only marketplaces have it";
 }
 
 TEST(Fleet, MigShapesHaveTheirNames) {
