@@ -254,6 +254,27 @@ TEST(Recommend, NothingIsClaimedAboutSpotThatWasNotPublished) {
       << first;
 }
 
+// The cheapest split by its means may need many replicas for its tail; another one then costs less.
+TEST(Recommend, APercentileIsMetWithTheSplitThatCostsLeast) {
+  Request r;
+  r.model = *shipped_model("Llama-3.1-70B");
+  r.input = 8000;
+  r.ttft_ms_max = 2000;
+  r.percentile = Percentile::p95;
+  r.offers.gpu = "MI300X";
+  r.precisions = {Precision::fp8};
+  r.now = WallTime{1'795'000'000ll * 1'000'000'000};
+  double before = 0;
+  for (const double rps : {0.25, 0.5, 1.0, 2.0}) {
+    r.rps = rps;
+    const auto a = recommend(r, catalogue(), calibration());
+    ASSERT_TRUE(a) << a.error().message;
+    EXPECT_GE(a->best->chance, 0.895) << rps << " per second";
+    EXPECT_GE(rank_cost(*a->best, r), before) << rps << " per second";
+    before = rank_cost(*a->best, r);
+  }
+}
+
 // Certainty that a load test gives is not bought with machines.
 TEST(Recommend, ACloseServiceLevelAsksForATestBeforeAFleet) {
   Request r;
