@@ -180,5 +180,38 @@ TEST(Ask, AnswersAsTheCommandDoesAndNamesWhatIsWrong) {
   }
 }
 
+TEST(Ask, RefusesWhatItWouldIgnore) {
+  for (auto bad : {R"({"model":"8B","percentile":95,"ttft_ms":900})",
+                   R"({"model":"8B","percentile":"p95"})",
+                   R"({"model":"8B","gpu":7})",
+                   R"({"model":"8B","tpot_ms":-5})",
+                   R"({"model":"8B","tpot_ms":"50"})",
+                   R"({"model":"8B","engine":5})",
+                   R"({"model":"8B","engine":"vlm"})",
+                   R"({"model":"8B","engine_version":1})",
+                   R"({"model":"8B","kv_cache":8})",
+                   R"({"model":"8B","kv_cache":"int4"})",
+                   R"({"model":"8B","way":1})",
+                   R"({"model":"8B","tuning":"lora"})",
+                   R"({"model":"8B","tokens":1e9})",
+                   R"({"model":"8B","train":true,"tuning":5})",
+                   R"({"model":"8B","train":true,"users":50})",
+                   R"({"model":"8B","train":true,"mine":true})",
+                   R"({"model":"8B","train":true,"spot":true})",
+                   R"({"model":"8B","train":true,"deadline_h":10})",
+                   R"({"model":"sdxl","users":10})",
+                   R"({"model":"sdxl","rps":1,"ttft_ms":100})",
+                   R"({"model":"8B","context":10})"}) {
+    const auto r = answer(*parse_json(bad), {});
+    ASSERT_FALSE(r) << bad;
+    EXPECT_EQ(r.error().code, Code::invalid) << bad;
+  }
+  const auto one = answer(*parse_json(R"({"model":"8B","gpu":["H100","L4"],"spot":false})"), {});
+  ASSERT_TRUE(one) << one.error().message;
+  for (auto& option : (*one)["options"].items())
+    EXPECT_TRUE(option["gpu"] == Json("H100-SXM") || option["gpu"] == Json("L4"));
+  EXPECT_TRUE(answer(*parse_json(R"({"model":"8B","train":true,"spot":false})"), {}));
+}
+
 }  // namespace
 }  // namespace billow::advise
