@@ -6,6 +6,7 @@
 #include "advise/imported_prices.h"
 #include "advise/measurements.h"
 #include "advise/media/media.h"
+#include "advise/question.h"
 #include "base/text.h"
 
 namespace billow::advise {
@@ -19,6 +20,26 @@ constexpr const char* question_fields[] = {
     "adapters", "adapter_rank", "eager", "max_gpus", "way",
     // other names for precision, input, output, rps and (as its inverse) tps
     "weights", "input_tokens", "output_tokens", "requests_per_s", "tpot_ms"};
+
+// Fields of one kind of question only. In another they are refused, since an answer that ignores
+// them would be taken for one that does not.
+constexpr const char* serving_fields[] = {
+    "precision",  "context",   "input",        "output",         "ttft_ms",      "tps",
+    "users",      "rps",       "engine",       "engine_version", "spot",         "mine",
+    "percentile", "input_p95", "output_p95",   "kv_cache",       "cached_share", "draft_tokens",
+    "accepted",   "adapters",  "adapter_rank", "eager",          "way"};
+constexpr const char* training_fields[] = {
+    "tuning", "sequence", "micro_batch", "tokens", "checkpoint_s", "interruptions_h", "deadline_h"};
+constexpr const char* renting_fields[] = {"providers", "regions", "any", "spot"};
+constexpr const char* not_media_fields[] = {"train",   "mine", "users",
+                                            "ttft_ms", "tps",  "percentile"};
+
+Status refuse(const Json& q, std::span<const char* const> fields, std::string_view why) {
+  for (const char* name : fields)
+    if (!q[name].is_null() && !(q[name].is_bool() && !q[name].bool_or(true)))
+      return fail(Code::invalid, fmt::format("\"{}\" {}", name, why));
+  return {};
+}
 
 Result<double> number(const Json& q, const char* name, double fallback, double min, double max) {
   auto& v = q[name];
@@ -50,6 +71,12 @@ Result<std::vector<std::string>> words(const Json& q, const char* name) {
     out.emplace_back(item.str_or(""));
   }
   return out;
+}
+Result<std::string> word(const Json& q, const char* name, std::string_view fallback) {
+  auto& v = q[name];
+  if (!v.is_null() && !v.is_string())
+    return fail(Code::invalid, fmt::format("\"{}\" must be a string", name));
+  return std::string(v.str_or(fallback));
 }
 Result<bool> flag(const Json& q, const char* name) {
   auto& v = q[name];
@@ -118,8 +145,9 @@ Result<Json> normalised(const Json& question) {
                              {"requests_per_s", "rps"}})
     if (!q[other].is_null() && q[name].is_null())
       q.set(name, Json(q[other]));
-  if (q["tpot_ms"].is_number() && q["tps"].is_null() && q["tpot_ms"].double_or(0) > 0)
-    q.set("tps", 1e3 / q["tpot_ms"].double_or(0));
+  const double tpot_ms = BILLOW_TRY(number(q, "tpot_ms", 0, 0.01, 1e5));
+  if (tpot_ms > 0 && q["tps"].is_null())
+    q.set("tps", 1e3 / tpot_ms);
   const auto known = advice_question_fields();
   for (auto& [name, value] : q.members())
     if (std::find(known.begin(), known.end(), name) == known.end()) {
@@ -135,16 +163,17 @@ Result<OfferFilter> offers_of(const Json& q) {
   for (auto& p : BILLOW_TRY(words(q, "providers")))
     offers.providers.push_back(lower(p));
   offers.regions = BILLOW_TRY(words(q, "regions"));
-  offers.gpu = std::string(q["gpu"].str_or(""));
+  offers.gpu = join(BILLOW_TRY(words(q, "gpu")), ",");
   offers.gpus_max =
       static_cast<int>(BILLOW_TRY(number(q, "max_gpus", offers.gpus_max, 1, offers.gpus_max)));
   return offers;
 }
 
 Result<TrainingRequest> training_request(const Json& q, const AskContext& context) {
+  BILLOW_TRY_VOID(refuse(q, serving_fields, "does not apply to training: omit it or \"train\""));
   TrainingRequest t;
   t.model = BILLOW_TRY(model_of(q));
-  auto tuning = q["tuning"].str_or("full");
+  const std::string tuning = BILLOW_TRY(word(q, "tuning", "full"));
   if (tuning == "lora")
     t.tuning = Tuning::lora;
   else if (tuning == "qlora")
@@ -160,6 +189,8 @@ Result<TrainingRequest> training_request(const Json& q, const AskContext& contex
     t.interruptions_h = BILLOW_TRY(number(q, "interruptions_h", 0, 1e-2, 1e6));
   if (!q["deadline_h"].is_null())
     t.deadline_h = BILLOW_TRY(number(q, "deadline_h", 0, 1e-2, 1e6));
+  if (t.deadline_h && !(t.tokens > 0))
+    return fail(Code::invalid, "\"deadline_h\" needs \"tokens\", the number to train on");
   t.offers = BILLOW_TRY(offers_of(q));
   t.any_offer = BILLOW_TRY(flag(q, "any"));
   t.now = context.now;
@@ -167,6 +198,7 @@ Result<TrainingRequest> training_request(const Json& q, const AskContext& contex
 }
 
 Result<Request> serving_request(const Json& q, const AskContext& context) {
+  BILLOW_TRY_VOID(refuse(q, training_fields, "applies to training only: add \"train\": true"));
   Request r;
   r.model = BILLOW_TRY(model_of(q));
   for (auto& p : BILLOW_TRY(words(q, "precision")))
@@ -182,28 +214,32 @@ Result<Request> serving_request(const Json& q, const AskContext& context) {
     r.ttft_ms_max = BILLOW_TRY(number(q, "ttft_ms", 0, 0.1, 1e7));
   if (!q["tps"].is_null())
     r.tokens_per_s_min = BILLOW_TRY(number(q, "tps", 0, 0.01, 1e5));
-  r.percentile = BILLOW_TRY(parse_percentile(q["percentile"].str_or("mean")));
+  r.percentile = BILLOW_TRY(parse_percentile(BILLOW_TRY(word(q, "percentile", "mean"))));
+  if (r.percentile != Percentile::mean && !r.ttft_ms_max && !r.tokens_per_s_min)
+    return fail(Code::invalid, "\"percentile\" needs a service level: \"ttft_ms\" or \"tps\"");
   if (!q["input_p95"].is_null())
     r.variation.input =
         variation_of(r.input, BILLOW_TRY(number(q, "input_p95", r.input, r.input, 1e7)));
   if (!q["output_p95"].is_null())
     r.variation.output =
         variation_of(r.output, BILLOW_TRY(number(q, "output_p95", r.output, r.output, 1e7)));
-  if (q["kv_cache"].is_string())
-    r.model.kv_native = BILLOW_TRY(parse_precision(q["kv_cache"].str_or("")));
+  if (const auto kv = BILLOW_TRY(word(q, "kv_cache", "")); !kv.empty())
+    r.model.kv_native = BILLOW_TRY(parse_kv_cache(kv));
   r.extras.cached_share = BILLOW_TRY(number(q, "cached_share", 0, 0, 0.99));
   r.extras.draft_tokens = static_cast<int>(BILLOW_TRY(number(q, "draft_tokens", 0, 0, 16)));
   r.extras.accepted = BILLOW_TRY(number(q, "accepted", r.extras.accepted, 0, 1));
   r.extras.adapters = static_cast<int>(BILLOW_TRY(number(q, "adapters", 0, 0, 10000)));
   r.extras.adapter_rank = static_cast<int>(BILLOW_TRY(number(q, "adapter_rank", 16, 1, 1024)));
   r.extras.eager = BILLOW_TRY(flag(q, "eager"));
-  r.way = BILLOW_TRY(parse_way(q["way"].str_or("tensor")));
-  r.engine = engine_word(q["engine"].str_or("vllm"));
-  r.version = std::string(q["engine_version"].str_or(""));
+  r.way = BILLOW_TRY(parse_way(BILLOW_TRY(word(q, "way", "tensor"))));
+  r.engine = engine_word(BILLOW_TRY(word(q, "engine", "vllm")));
+  r.version = BILLOW_TRY(word(q, "engine_version", ""));
   r.offers = BILLOW_TRY(offers_of(q));
   r.any_offer = BILLOW_TRY(flag(q, "any"));
   r.spot = BILLOW_TRY(flag(q, "spot"));
   if (BILLOW_TRY(flag(q, "mine"))) {
+    BILLOW_TRY_VOID(
+        refuse(q, renting_fields, "does not apply to \"mine\": it is about rented GPUs"));
     r.fleet = context.fleet;
     if (r.fleet.empty())
       return fail(Code::infeasible, "this installation has no GPUs",
@@ -217,6 +253,8 @@ Result<Json> media_answer(const Json& q,
                           const MediaModel& model,
                           const Catalogue& catalogue,
                           const AskContext& context) {
+  BILLOW_TRY_VOID(
+      refuse(q, not_media_fields, "does not apply to image and speech models: give \"rps\""));
   MediaRequest r{.model = &model, .rps = BILLOW_TRY(number(q, "rps", 1, 1e-6, 1e6)), .offers = {}};
   r.offers.offers = BILLOW_TRY(offers_of(q));
   r.offers.any_offer = BILLOW_TRY(flag(q, "any"));

@@ -32,14 +32,13 @@ Result<double> plan_cell(const CsvRow& row, const char* column, int line) {
 
 Result<GpuPrice> price_of_gpu(const PlanRequest& request, const Catalogue& catalogue) {
   const GpuSpec* gpu = BILLOW_TRY(catalogue.gpu(request.gpu));
-  const auto cheapest =
-      catalogue.cheapest_gpu_hour(request.gpu, Purchase::on_demand, request.offers);
+  const auto cheapest = cheapest_rent(*gpu, request.offers, catalogue, request.now);
   if (!cheapest)
     return fail(Code::not_found, fmt::format("no on-demand price of {} is known there", gpu->name),
                 "choose other --providers or --regions, or import prices: billow prices update");
   const Offer& offer = cheapest->offer;
   GpuPrice price;
-  price.on_demand_usd_h = usd(cheapest->per_gpu_h);
+  price.on_demand_usd_h = cheapest->usd_h;
   price.where =
       fmt::format("{} {} in {}", offer.instance->provider, offer.instance->name, offer.region);
   price.date = offer.price->date;

@@ -40,6 +40,7 @@ struct PlanRequest {
   std::optional<double> committed_ratio;  // given by the user: takes precedence over the catalogue
   double price_drop = 0.44;               // fall of on-demand prices during the term
   std::optional<double> buy_usd;          // price of one owned GPU
+  WallTime now{};                         // for the age of prices
 };
 
 struct GpuPrice {

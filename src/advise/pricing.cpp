@@ -154,6 +154,31 @@ std::vector<Offer> rentable(const GpuSpec& gpu, const Catalogue& catalogue) {
   return offers.empty() ? buyable_offers(renter, catalogue) : offers;
 }
 
+std::optional<GpuRent> cheapest_rent(const GpuSpec& gpu,
+                                     const OfferFilter& filter,
+                                     const Catalogue& catalogue,
+                                     WallTime now) {
+  Request renter;
+  renter.offers = filter;
+  renter.offers.gpu = gpu.name;
+  std::optional<GpuRent> cheapest;
+  double least = 0;
+  for (const bool any : {false, true}) {
+    renter.any_offer = any;
+    for (auto& offer : buyable_offers(renter, catalogue)) {
+      if (!offer.price || !offer.price->on_demand_h || sells_by_auction(offer.instance->provider))
+        continue;
+      const double each = usd(*offer.price->on_demand_h) / offer.instance->gpus;
+      const double counted = each * age_factor(price_age_days(offer.price->date, now));
+      if (!cheapest || counted < least)
+        cheapest = GpuRent{each, offer}, least = counted;
+    }
+    if (cheapest)
+      break;
+  }
+  return cheapest;
+}
+
 std::optional<double> rent_gpu_month(const Candidate& candidate,
                                      const Request& request,
                                      const std::vector<Offer>& offers) {

@@ -43,6 +43,16 @@ void price_candidate(Candidate& candidate,
 // The offers whose prices tell what a GPU of one's own is worth; and what one GPU of it rents for
 // per month, as part of the offer that a renter of `candidate` would take.
 std::vector<Offer> rentable(const GpuSpec& gpu, const Catalogue& catalogue);
+// What one GPU rents for per hour, by the same rules: from hyperscalers and neoclouds if they have
+// it, older prices counted for more, and never at an auction's floor.
+struct GpuRent {
+  double usd_h = 0;
+  Offer offer;
+};
+std::optional<GpuRent> cheapest_rent(const GpuSpec& gpu,
+                                     const OfferFilter& filter,
+                                     const Catalogue& catalogue,
+                                     WallTime now);
 std::optional<double> rent_gpu_month(const Candidate& candidate,
                                      const Request& request,
                                      const std::vector<Offer>& offers);

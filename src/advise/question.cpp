@@ -13,6 +13,9 @@ constexpr std::pair<std::string_view, const char*> companies[] = {
     {"amazon", "aws"},      {"google", "gcp"},        {"microsoft", "azure"}, {"oracle", "oci"},
     {"digitalocean", "do"}, {"lambdalabs", "lambda"}, {"datacrunch", "verda"}};
 
+// As `engine_word` spells them.
+constexpr const char* engines[] = {"vllm", "sglang", "trtllm", "tgi"};
+
 std::vector<std::string> words_of(std::string_view list) {
   std::vector<std::string> out;
   for (auto& part : split(list, ','))
@@ -100,9 +103,22 @@ std::vector<std::string> name_notes(const OfferFilter& filter, const Catalogue& 
   return out;
 }
 
+Result<Precision> parse_kv_cache(std::string_view text) {
+  if (text != "bf16" && text != "fp16" && text != "fp8" && text != "fp4")
+    return fail(Code::invalid,
+                fmt::format("\"{}\" is not a precision of KV caches", text.substr(0, 40)),
+                "use bf16, fp16, fp8 or fp4");
+  return parse_precision(text);
+}
+
 Status check_request(const Request& request, const Catalogue& catalogue) {
   BILLOW_TRY_VOID(check_offer_names(request.offers, catalogue));
   BILLOW_TRY_VOID(check_fleet(request, catalogue));
+  if (std::find(std::begin(engines), std::end(engines), request.engine) == std::end(engines))
+    return fail(
+        Code::invalid, fmt::format("unknown engine \"{}\"", request.engine.substr(0, 40)),
+        fmt::format("use one of {}",
+                    join(std::vector<std::string>(std::begin(engines), std::end(engines)), ", ")));
   auto range = [](const char* what, double v, double min, double max) -> Status {
     if (!(v >= min && v <= max))
       return fail(Code::invalid,
@@ -119,6 +135,12 @@ Status check_request(const Request& request, const Catalogue& catalogue) {
   if (request.tokens_per_s_min)
     BILLOW_TRY_VOID(range("tokens per second", *request.tokens_per_s_min, 0.01, 1e5));
   double context = request.context > 0 ? request.context : request.input + request.output;
+  if (context < request.input + request.output)
+    return fail(
+        Code::invalid,
+        fmt::format("a context of {:.0f} tokens is shorter than a request of {:.0f} + {:.0f}",
+                    context, request.input, request.output),
+        "raise --context (the longest sequence), or lower --input or --output");
   if (request.model.context_max > 0 && context > request.model.context_max)
     return fail(Code::invalid,
                 fmt::format("a context of {:.0f} exceeds the {} tokens this model supports",

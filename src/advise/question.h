@@ -14,6 +14,9 @@ Status check_offer_names(const OfferFilter& filter, const Catalogue& catalogue);
 // "4090 is taken as RTX-4090", for each name that is spelt differently in the catalogue.
 std::vector<std::string> name_notes(const OfferFilter& filter, const Catalogue& catalogue);
 
+// The precision of a KV cache, by name: what engines store caches in.
+Result<Precision> parse_kv_cache(std::string_view text);
+
 Status check_request(const Request& request, const Catalogue& catalogue);
 // A hint for a question that nothing answers.
 std::string what_would_help(const Request& request);

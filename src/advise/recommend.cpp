@@ -255,7 +255,7 @@ std::vector<Place> places(const Request& request,
       if (f.slices)
         for (double part : {0.125, 0.25, 0.5, 0.75})
           out.push_back(
-              {*g, 1, whole * part, part, fmt::format("{} of a {}", part, (*g)->name), &f});
+              {*g, 1, whole * part, part, fmt::format("{} of one {}", part, (*g)->name), &f});
       if (f.whole)
         out.push_back({*g, f.per_node, whole, 1, "whole", &f});
     }
@@ -305,7 +305,8 @@ class Scan {
       if (!open)
         break;
       auto at = std::find_if(advice_.ranked.begin(), advice_.ranked.end(), [&](const Candidate& c) {
-        return c.place == open->place && c.precision == open->precision;
+        return c.place == open->place && c.precision == open->precision &&
+               c.parallelism == open->parallelism;
       });
       if (mean) {
         keep_up(*at);
@@ -362,12 +363,11 @@ class Scan {
       auto& shape = shapes_[precision];
       if (!shape)
         shape = std::make_shared<const ModelShape>(at_precision(request_.model, precision));
-      auto best = best_at(place, precision, shape, why, any);
-      if (!best)
-        continue;
-      best->place = scanned_.size();
-      advice_.ranked.push_back(std::move(*best));
-      finish(advice_.ranked.back(), request_, calibration_, shape, place, limits_);
+      for (auto& option : options_at(place, precision, shape, why, any)) {
+        option.place = scanned_.size();
+        finish(option, request_, calibration_, shape, place, limits_);
+        advice_.ranked.push_back(std::move(option));
+      }
     }
     if (any)
       return;
@@ -381,17 +381,19 @@ class Scan {
          !why.empty()});
   }
 
-  // The cheapest tensor parallelism of one precision here. `why` is the reason if one did not fit;
-  // `any` becomes true if one did.
-  std::optional<Candidate> best_at(const Place& place,
-                                   Precision precision,
-                                   const std::shared_ptr<const ModelShape>& shape,
-                                   std::string& why,
-                                   bool& any) {
+  // The cheapest split of one precision here; for a percentile every split, since the cheapest by
+  // its means may need many replicas for its tail. `why` is the reason if one did not fit; `any`
+  // becomes true if one did.
+  std::vector<Candidate> options_at(const Place& place,
+                                    Precision precision,
+                                    const std::shared_ptr<const ModelShape>& shape,
+                                    std::string& why,
+                                    bool& any) {
     const double load_max = request_.users > 0 ? request_.users : request_.rps > 0 ? 1e9 : 1;
-    std::optional<Candidate> best;
+    const bool each = request_.percentile != Percentile::mean && replayed();
+    std::vector<Candidate> options;
     if (request_.way != Way::tensor && place.bandwidth_share < 1)
-      return best;
+      return options;
     const int nodes = place.fleet ? place.fleet->nodes : 4;
     for (auto& split : splits_of(request_.way, place.gpus_max, nodes, shape->is_moe())) {
       if (split.pipeline > 1 && any)
@@ -413,10 +415,12 @@ class Scan {
       }
       if (!size_and_price(fit.candidate, place))
         continue;
-      if (!best || counted_cost(fit.candidate, request_) < counted_cost(*best, request_))
-        best = std::move(fit.candidate);
+      if (each || options.empty())
+        options.push_back(std::move(fit.candidate));
+      else if (counted_cost(fit.candidate, request_) < counted_cost(options.front(), request_))
+        options.front() = std::move(fit.candidate);
     }
-    return best;
+    return options;
   }
 
   // More replicas, until the queue no longer grows: capacities are of equal lengths, and real ones

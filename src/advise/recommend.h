@@ -84,7 +84,7 @@ struct Candidate {
   int replicas = 0, gpus = 0;
   int replica_gpus() const { return parallelism.gpus() + prefill_gpus; }
   std::optional<Offered> offer;  // the cheapest
-  std::string slice;             // of the fleet: "0.5 of H100", "MIG 2g.20gb", "whole"
+  std::string slice;             // of the fleet: "0.5 of one H100-SXM", "MIG 2g.20gb", "whole"
   std::string own_type, mig;     // of the fleet: the GPU type as jobs name it; the MIG profile
   double part = 1;               // of the fleet: the part of a card
   std::string binding;           // "memory", "ttft", "tokens per second", "throughput"
@@ -122,7 +122,8 @@ struct OtherWay {
 
 struct Advice {
   std::vector<std::string> notes;
-  std::vector<Candidate> ranked;  // best first, one per GPU and precision
+  // Best first: one per GPU and precision, or for a percentile per GPU, precision and split.
+  std::vector<Candidate> ranked;
   std::optional<Candidate> best, runner_up, third;
   std::vector<CurvePoint> curve;  // of the best
   std::vector<Check> checks;      // the rules of the field

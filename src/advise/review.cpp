@@ -146,7 +146,7 @@ void review_type(const TypeUsage& u,
   }
   if (!(hours > 0) || !(months > 0))
     return;
-  const auto cheapest = catalogue.cheapest_gpu_hour(u.gpu, Purchase::on_demand, {});
+  const auto cheapest = cheapest_rent(**gpu, {}, catalogue, input.now);
   if (!cheapest) {
     r.notes.push_back(
         fmt::format("{}: the on-demand price is unknown (billow prices update)", (*gpu)->name));
@@ -156,7 +156,7 @@ void review_type(const TypeUsage& u,
       age && *age > price_days_max)
     r.notes.push_back(fmt::format("{}: the newest price is {} days old (billow prices update)",
                                   (*gpu)->name, *age));
-  const Priced priced{u, **gpu, cheapest->offer, usd(cheapest->per_gpu_h), hours, months};
+  const Priced priced{u, **gpu, cheapest->offer, cheapest->usd_h, hours, months};
   std::vector<ReviewAction> possible;
   if (auto cheaper = cheaper_provider(priced))
     possible.push_back(std::move(*cheaper));

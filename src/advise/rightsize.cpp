@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "advise/pricing.h"
 #include "base/text.h"
 
 namespace billow::advise {
@@ -88,27 +89,31 @@ class Options {
     if (f.slices)
       for (double part : {0.125, 0.25, 0.5, 0.75})
         add(gpu, part, memory * part,
-            source(part, fmt::format("{} of a {}", part, gpu.name),
+            source(part, fmt::format("{} of one {}", part, gpu.name),
                    fmt::format("--gpus {} --gpu-type {}", part, f.gpu)));
+    // Jobs get MIG instances only of cards that are partitioned, and nothing else of those.
+    if (f.whole) {
+      add(gpu, 1, memory,
+          source(1, fmt::format("1 × {}", gpu.name), fmt::format("--gpus 1 --gpu-type {}", f.gpu)));
+      return;
+    }
     for (auto& m : f.mig) {
       const double part = std::max(1, m.sevenths) / 7.0;
       add(gpu, part, m.memory_gb * 1e9 / 1048576,
-          source(part, fmt::format("MIG {} of a {}", m.name, gpu.name),
+          source(part, fmt::format("MIG {} of one {}", m.name, gpu.name),
                  fmt::format("--mig {} --gpu-type {}", m.name, f.gpu)));
     }
-    add(gpu, 1, memory,
-        source(1, fmt::format("1 × {}", gpu.name), fmt::format("--gpus 1 --gpu-type {}", f.gpu)));
   }
 
-  void add_rented(const GpuSpec& gpu, const Catalogue& catalogue) {
+  void add_rented(const GpuSpec& gpu, const Catalogue& catalogue, WallTime now) {
     if (!gpu.is_gpu || !gpu.memory_mib)
       return;
-    const auto cheapest = catalogue.cheapest_gpu_hour(gpu.name, Purchase::on_demand, {});
+    const auto cheapest = cheapest_rent(gpu, {}, catalogue, now);
     if (!cheapest)
       return;
     const Offer& offer = cheapest->offer;
     add(gpu, 1, static_cast<double>(*gpu.memory_mib),
-        {fmt::format("1 × {}", gpu.name), "", false, usd(cheapest->per_gpu_h),
+        {fmt::format("1 × {}", gpu.name), "", false, cheapest->usd_h,
          fmt::format("{} {} in {}, price of {}", offer.instance->provider, offer.instance->name,
                      offer.region, offer.price->date)});
   }
@@ -174,7 +179,8 @@ std::string verdict_of(const RightSize& s, double held_mib) {
 
 RightSize right_size(const RunMeasured& run,
                      const std::vector<FleetGpu>& fleet,
-                     const Catalogue& catalogue) {
+                     const Catalogue& catalogue,
+                     WallTime now) {
   RightSize s;
   s.mem_needed_mib = run.mem_peak_mib * headroom + headroom_mib;
   read_activity(run, s);
@@ -190,7 +196,7 @@ RightSize right_size(const RunMeasured& run,
     if (auto gpu = catalogue.gpu(f.gpu); gpu && (*gpu)->memory_mib)
       options.add_own(f, **gpu);
   for (auto& gpu : catalogue.gpus())
-    options.add_rented(gpu, catalogue);
+    options.add_rented(gpu, catalogue, now);
   sort_options(s.options);
   const auto best = std::find_if(s.options.begin(), s.options.end(), [&](auto& o) {
     return o.slowdown <= slowdown_max && (o.ours || fleet.empty());

@@ -26,7 +26,7 @@ struct RunMeasured {
 };
 
 struct SizeOption {
-  std::string what;   // "0.25 of a H100-SXM", "MIG 2g.20gb of a H100-SXM", "1 × L4"
+  std::string what;   // "0.25 of one H100-SXM", "MIG 2g.20gb of one H100-SXM", "1 × L4"
   std::string ask;    // "--gpus 0.25 --gpu-type H100": how to ask this Billow for it
   bool ours = false;  // this installation has it
   double memory_mib = 0;
@@ -47,7 +47,8 @@ struct RightSize {
 };
 RightSize right_size(const RunMeasured& run,
                      const std::vector<FleetGpu>& fleet,
-                     const Catalogue& catalogue);
+                     const Catalogue& catalogue,
+                     WallTime now = {});
 Json right_size_json(const RunMeasured& run, const RightSize& size);
 std::string right_size_text(const RunMeasured& run, const RightSize& size);
 

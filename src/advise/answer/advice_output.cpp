@@ -121,9 +121,10 @@ std::string usd_month(const std::optional<double>& v) {
 }
 std::string hardware_text(const Candidate& c, const Request& request) {
   const std::string how = conversion_text(c, request);
-  return fmt::format("{} × {}{}{} ({}{}{})", c.gpus, c.gpu->name,
-                     c.slice.empty() || c.slice == "whole" ? "" : " as ",
-                     c.slice == "whole" ? "" : c.slice, precision_name(c.precision),
+  const std::string what = c.slice.empty() || c.slice == "whole" ? c.gpu->name
+                           : c.mig.empty()                       ? c.slice
+                                                                 : c.gpu->name + " as " + c.slice;
+  return fmt::format("{} × {} ({}{}{})", c.gpus, what, precision_name(c.precision),
                      how.empty() ? "" : ", ", how);
 }
 

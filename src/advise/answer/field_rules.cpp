@@ -40,12 +40,12 @@ std::vector<Check> field_rules(const Request& request, const Advice& advice) {
   auto& b = *advice.best;
   double billions = request.model.parameters() / 1e9;
   if (billions > 5 && billions < 9) {
-    bool small = b.gpu->memory_mib.value_or(0) <= 49152;
+    const double held_gib = b.memory.capacity / 1073741824;  // of the card, or of the part of it
+    const bool small = held_gib <= 48;
     out.push_back({"L4 or A10G for 7B", small,
                    small
                        ? fmt::format("a GPU of {:.0f} GB holds it at {}; no larger one is paid for",
-                                     static_cast<double>(b.gpu->memory_mib.value_or(0)) / 1024,
-                                     precision_name(b.precision))
+                                     held_gib, precision_name(b.precision))
                        : "the load or the service level needs more than a 24 GB GPU"});
   }
   if (b.parallelism.tensor > 1) {
@@ -73,6 +73,16 @@ std::vector<Check> field_rules(const Request& request, const Advice& advice) {
                                : "the load uses the GPU well"});
   if (billions > 60 && billions < 80)
     out.push_back(seventy_on_eighty(request));
+  // Without a service level the cheapest is taken, however long its users wait.
+  const bool open = !request.ttft_ms_max && !request.tokens_per_s_min;
+  const double ttft_s = b.latency.ttft_ms.value / 1e3, tpot_ms = b.latency.tpot_ms.value;
+  if (open && (request.users > 0 || request.rps > 0) && (ttft_s > 5 || tpot_ms > 100))
+    out.push_back(
+        {"a service level", false,
+         fmt::format("none was asked for, so the cheapest is shown although {}; --ttft 2s "
+                     "or --tps 10 asks for a faster one",
+                     ttft_s > 5 ? fmt::format("first tokens take {:.0f} s", ttft_s)
+                                : fmt::format("a user gets {:.1f} tokens/s", 1e3 / tpot_ms))});
   out.push_back({"reserve the baseline only", true,
                  "commit to the GPUs that run around the clock; use on-demand for the rest (see "
                  "billow plan)"});

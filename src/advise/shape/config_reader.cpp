@@ -64,6 +64,21 @@ bool known_type(const std::string& type) {
   return known.contains(type);
 }
 
+// Encoders return embeddings or labels in one pass: without tokens to generate there is no time per
+// token, and no engine here serves them that way.
+Status check_generates(const Json& config, const std::string& type) {
+  static const std::set<std::string> encoders = {
+      "albert",     "bert",  "camembert",  "deberta", "deberta-v2",  "distilbert",    "electra",
+      "modernbert", "mpnet", "nomic_bert", "roberta", "xlm-roberta", "xlm-roberta-xl"};
+  if (!encoders.contains(type) || config["is_decoder"].bool_or(false))
+    return {};
+  return fail(Code::infeasible,
+              fmt::format("{} models return embeddings or labels; Billow predicts only models that "
+                          "generate text",
+                          type),
+              "measure it instead: billow profile --gpus 1 -- COMMAND");
+}
+
 double vision_parameters(const Json& root) {
   auto& v = root["vision_config"];
   // Qwen2-VL names the width embed_dim; its hidden_size is the width of the text model.
@@ -136,6 +151,8 @@ Result<Dims> read_dims(Fields& f, const Json& root, const std::string& pattern) 
                 "give the config.json of a text model from Hugging Face");
   d.kv_heads = f.number({"num_key_value_heads", "num_kv_heads"},
                         f.flag("multi_query") ? 1 : d.heads, 1, 65536);
+  if (d.kv_heads > d.heads)
+    f.wrong(fmt::format("num_key_value_heads is {}, more than the {} heads", d.kv_heads, d.heads));
   d.head_dim = f.number({"head_dim", "attention_head_dim", "d_kv"},
                         std::max<std::int64_t>(1, d.hidden / d.heads), 1, 65536);
   d.inner = f.number({"intermediate_size", "n_inner", "ffn_dim", "d_ff"}, 4 * d.hidden, 1, 1 << 24);
@@ -176,6 +193,9 @@ Result<ModelShape> with_precision(ModelShape shape,
   const std::string named = f.text("torch_dtype").empty() ? f.text("dtype") : f.text("torch_dtype");
   if (auto dtype = parse_precision(named); dtype && weight_bytes(*dtype) >= 2)
     shape = at_precision(std::move(shape), *dtype);
+  else if (!named.empty() && !dtype)
+    shape.notes.push_back(
+        fmt::format("unknown torch_dtype \"{}\": taken as bf16", named.substr(0, 40)));
   if (!quant_config.empty()) {
     auto extra = parse_json(quant_config);
     if (!extra)
@@ -228,13 +248,14 @@ Result<ModelShape> read_model_config(std::string_view config_json,
   shape.architecture = std::string(root["architectures"].items().empty()
                                        ? std::string_view(type)
                                        : root["architectures"].items()[0].str_or(type));
+  BILLOW_TRY_VOID(check_generates(common, type));
   const std::string pattern = hybrid_pattern(f.json());
   const Dims d = BILLOW_TRY(read_dims(f, root, pattern));
   shape.hidden = static_cast<int>(d.hidden);
   shape.vocabulary = static_cast<int>(d.vocabulary);
   shape.context_max = static_cast<int>(f.number(
       {"max_position_embeddings", "n_positions", "max_seq_len", "seq_length"}, 0, 0, 1 << 30));
-  shape.encoder_decoder = f.flag("is_encoder_decoder");
+  shape.encoder_decoder = f.json()["is_encoder_decoder"].bool_or(type == "t5" || type == "mt5");
   if (!known_type(type))
     shape.notes.push_back(
         fmt::format("unknown model type \"{}\": read by its fields", type.substr(0, 64)));

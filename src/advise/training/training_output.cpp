@@ -43,7 +43,9 @@ std::string split_text(const TrainingPlan& p) {
   add(p.context, "context ranks");
   add(p.expert, "expert ranks");
   add(p.data(), "data ranks");
-  return out + fmt::format(", {:.2g} M tokens per step", p.step_tokens() / 1e6);
+  const double step = p.step_tokens();
+  return out + (step < 1e6 ? fmt::format(", {:.0f} thousand tokens per step", step / 1e3)
+                           : fmt::format(", {:.2g} million tokens per step", step / 1e6));
 }
 
 Json age_json(const std::string& date, WallTime now) {
@@ -83,13 +85,15 @@ std::string candidate_text(const TrainingRequest& request,
   const auto age = price_age_days(c.price_date, request.now);
   return fmt::format(
       "{} {}{} × {} {} ({} × {}): {}, {}{}; {:.0f} tokens/s (estimate), ${:.2f}/h (price of "
-      "{}{}){}{}\n",
+      "{}{}){}{}{}\n",
       label, c.hours ? time_text(*c.hours) + " on " : "", c.nodes, c.instance->provider,
       c.instance->name, c.gpus, c.gpu->name, zero_name(c.plan.zero),
       recomputation(c.plan.checkpointing), split_text(c.plan), c.tokens_per_s, *c.usd_h,
       c.price_date, age ? fmt::format(", {} days old", *age) : "",
       c.spot_usd_h ? fmt::format(", ${:.2f}/h on spot", *c.spot_usd_h) : "",
-      c.usd_total ? fmt::format(", ${:.0f} in total", *c.usd_total) : "");
+      c.usd_total ? fmt::format(", ${:.0f} in total", *c.usd_total) : "",
+      request.deadline_h && c.hours && *c.hours > *request.deadline_h ? "; MISSES THE DEADLINE"
+                                                                      : "");
 }
 
 // The fewest GPUs that do it in time, since more may do it cheaper per token; among equals the

@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 
 #include <limits>
+#include <span>
 #include <tuple>
 
 #include "advise/imported_prices.h"
 #include "advise/load/loadtest.h"
 #include "advise/measurements.h"
 #include "advise/media/media.h"
+#include "advise/question.h"
 #include "advise/recommend.h"
 #include "base/file.h"
 #include "base/text.h"
@@ -131,7 +133,7 @@ Status read_load(const Parsed& parsed, advise::Request& r) {
 
 Status read_extras(const Parsed& parsed, advise::Request& r) {
   if (parsed.has("kv-cache"))
-    r.model.kv_native = BILLOW_TRY(advise::parse_precision(parsed.get("kv-cache")));
+    r.model.kv_native = BILLOW_TRY(advise::parse_kv_cache(parsed.get("kv-cache")));
   advise::ServingExtras& x = r.extras;
   x.cached_share = BILLOW_TRY(number_option(parsed, "cached-share", 0, 0, 0.99));
   x.draft_tokens = static_cast<int>(BILLOW_TRY(number_option(parsed, "draft-tokens", 0, 0, 16)));
@@ -163,7 +165,27 @@ Status read_offers(const Parsed& parsed, advise::Request& r) {
   return {};
 }
 
+// Options of one kind of question only. In another they are refused, since an answer that ignores
+// them would be taken for one that does not.
+Status refuse(const Parsed& parsed,
+              std::span<const OptionSpec> options,
+              std::string_view why,
+              std::string_view hint) {
+  for (const OptionSpec& option : options) {
+    const std::string_view name = option.name;
+    if (name != "model" && name != "models" && name != "train" && parsed.has(name))
+      return fail(Code::invalid, fmt::format("--{} {}", name, why), std::string(hint));
+  }
+  return {};
+}
+
 Result<advise::Request> read_request(const Parsed& parsed) {
+  BILLOW_TRY_VOID(refuse(parsed, training_options, "applies to training only", "add --train"));
+  if (parsed.has("mine"))
+    for (const char* option : {"providers", "regions", "any", "spot"})
+      if (parsed.has(option))
+        return fail(Code::invalid,
+                    fmt::format("--{} does not apply to --mine: it is about rented GPUs", option));
   advise::Request r;
   r.model = BILLOW_TRY(advise::find_model(model_named(parsed), models_directory(parsed)));
   for (const std::string& p : list_option(parsed, "precision"))
@@ -177,6 +199,16 @@ Result<advise::Request> read_request(const Parsed& parsed) {
 }
 
 Result<advise::TrainingRequest> read_training(const Parsed& parsed) {
+  constexpr std::string_view why = "does not apply to --train";
+  constexpr std::string_view hint = "see the options \"with --train\" in billow advise --help";
+  BILLOW_TRY_VOID(refuse(parsed, model_options, why, hint));
+  BILLOW_TRY_VOID(refuse(parsed, load_options, why, hint));
+  if (parsed.has("mine"))
+    return fail(Code::invalid, "--mine does not apply to --train",
+                "name the GPUs you have: --gpu A100-80GB --max-gpus 4");
+  if (parsed.has("spot"))
+    return fail(Code::invalid, "--spot does not apply to --train",
+                "omit it: the answer shows spot prices and how often to write checkpoints");
   advise::TrainingRequest t;
   t.model = BILLOW_TRY(advise::find_model(model_named(parsed), models_directory(parsed)));
   const std::string tuning = BILLOW_TRY(choice_option(parsed, "tuning", "full", "full,lora,qlora"));

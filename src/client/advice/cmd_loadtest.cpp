@@ -12,10 +12,10 @@
 #include <map>
 #include <memory>
 
-#include "advise/calibration.h"
 #include "advise/imported_prices.h"
 #include "advise/load/loadtest.h"
 #include "advise/measurements.h"
+#include "advise/pricing.h"
 #include "base/crypto.h"
 #include "base/file.h"
 #include "base/text.h"
@@ -402,9 +402,9 @@ Result<std::string> recalibrate(const Parsed& parsed,
 // Smallest first: by what one such GPU rents for.
 void sort_by_size(std::vector<Target>& targets, const Catalogue& catalogue) {
   const auto price = [&](const Target& t) {
-    const auto hour =
-        t.gpu.empty() ? std::nullopt : catalogue.cheapest_gpu_hour(t.gpu, Purchase::on_demand, {});
-    return hour ? usd(hour->per_gpu_h) : 1e9;
+    const auto gpu = catalogue.gpu(t.gpu);
+    const auto hour = gpu ? advise::cheapest_rent(**gpu, {}, catalogue, now()) : std::nullopt;
+    return hour ? hour->usd_h : 1e9;
   };
   std::stable_sort(targets.begin(), targets.end(),
                    [&](const Target& a, const Target& b) { return price(a) < price(b); });

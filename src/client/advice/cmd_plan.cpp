@@ -220,6 +220,7 @@ int cmd_plan(const Parsed& parsed) {
   if (!demand)
     return report_advice(parsed, demand.error());
   request->gpu = demand->gpu;
+  request->now = now();
   request->demand = demand->hourly_gpus;
   const auto plan = advise::make_plan(*request, *catalogue);
   if (!plan)

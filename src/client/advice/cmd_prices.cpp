@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "advise/imported_prices.h"
+#include "advise/pricing.h"
 #include "base/file.h"
 #include "client/advice/advice.h"
 #include "client/frame/commands.h"
@@ -190,6 +191,7 @@ Json offer_json(const Offer& f) {
                        {"network_gbps", f.instance->network_gbps},
                        {"memory_mib_per_gpu", or_unknown(f.gpu->memory_mib)},
                        {"on_demand_usd_h", usd_or_unknown(p.on_demand_h)},
+                       {"auction", advise::sells_by_auction(f.instance->provider)},
                        {"spot_usd_h", usd_or_unknown(p.spot_h)},
                        {"committed_1y_usd_h", usd_or_unknown(p.committed_1y_h)},
                        {"committed_3y_usd_h", usd_or_unknown(p.committed_3y_h)},
@@ -204,7 +206,8 @@ std::string offer_line(const Offer& f) {
       "{:<14} {:<34} {:<20} {:>3} × {:<20} {:>10} {:>10} {:>10}  {}\n", f.instance->provider,
       f.instance->name, f.region.empty() ? "?" : f.region, f.instance->gpus, f.gpu->name,
       price_cell(p.on_demand_h), price_cell(p.spot_h), price_cell(p.committed_1y_h),
-      p.date.empty() ? "unknown" : p.date + (age ? fmt::format(" ({} days)", *age) : ""));
+      (p.date.empty() ? "unknown" : p.date + (age ? fmt::format(" ({} days)", *age) : "")) +
+          (advise::sells_by_auction(f.instance->provider) ? ", lowest bid of an auction" : ""));
 }
 
 void print_offers(const Parsed& parsed, const std::vector<Offer>& offers, std::size_t limit) {

@@ -110,7 +110,7 @@ int show_size(const Parsed& parsed,
   const auto fleet = fleet_of_head(client, *catalogue);
   if (!fleet)
     return report(fleet.error());
-  const auto size = advise::right_size(seen.run, *fleet, *catalogue);
+  const auto size = advise::right_size(seen.run, *fleet, *catalogue, now());
   if (parsed.has("json")) {
     Json out = advise::right_size_json(seen.run, size);
     out.set("job", label);

@@ -52,10 +52,16 @@ Result<double> number_option(
     const Parsed& parsed, std::string_view name, double fallback, double min, double max) {
   if (!parsed.has(name))
     return fallback;
-  auto value = parse_double(parsed.get(name), min, max);
-  if (!value)
-    return pass(value.error(), shown(name));
-  return *value;
+  const std::string text = parsed.get(name);
+  auto value = parse_double(text, min, max);
+  if (value)
+    return *value;
+  Error error = value.error();
+  // "1B" and "20M", as people write numbers of tokens.
+  if (text.size() > 1 && std::string_view("kKmMbBgGtT").contains(text.back()) &&
+      parse_double(std::string_view(text).substr(0, text.size() - 1)))
+    error.hint = "write the number without a letter, e.g. 2e9 for two billion";
+  return pass(std::move(error), shown(name));
 }
 
 Result<std::int64_t> int_option(const Parsed& parsed,

@@ -124,8 +124,8 @@ Status check_price(const Price& p) {
     if (committed && p.on_demand_h && *committed >= *p.on_demand_h)
       return fail(Code::invalid, fmt::format("a commitment at {} is not below on-demand {}",
                                              format_usd(*committed), format_usd(*p.on_demand_h)));
-  if (!date_like(p.date))
-    return fail(Code::invalid, fmt::format("date \"{}\" is not YYYY-MM-DD", p.date));
+  if (!price_age_days(p.date, {}))
+    return fail(Code::invalid, fmt::format("date \"{}\" is not a day as YYYY-MM-DD", p.date));
   return {};
 }
 
@@ -405,25 +405,6 @@ std::vector<Offer> Catalogue::offers(const OfferFilter& filter) const {
           out.push_back({&i, &g, &p, region});
   }
   return out;
-}
-
-std::optional<Catalogue::GpuHour> Catalogue::cheapest_gpu_hour(std::string_view gpu,
-                                                               Purchase purchase,
-                                                               const OfferFilter& filter) const {
-  std::optional<GpuHour> best;
-  auto wanted = filter;
-  wanted.gpu = std::string(gpu);
-  for (auto& offer : offers(wanted)) {
-    if (!offer.price)
-      continue;
-    auto price = price_of(*offer.price, purchase);
-    if (!price)
-      continue;
-    NanoUsd each{price->value / offer.instance->gpus};
-    if (!best || each < best->per_gpu_h)
-      best = GpuHour{each, offer};
-  }
-  return best;
 }
 
 namespace {

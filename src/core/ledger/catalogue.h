@@ -103,14 +103,6 @@ class Catalogue {
   // smallest first.
   Result<std::vector<const Instance*>> instances_named(std::string_view name) const;
   std::vector<Offer> offers(const OfferFilter& filter) const;
-  // The cheapest price of this kind per GPU-hour over all offers; empty if none is known.
-  struct GpuHour {
-    NanoUsd per_gpu_h;
-    Offer offer;
-  };
-  std::optional<GpuHour> cheapest_gpu_hour(std::string_view gpu,
-                                           Purchase purchase,
-                                           const OfferFilter& filter) const;
 
   // Newer prices, as CSV with a header naming at least provider, instance, region, on_demand_usd_h
   // and date; further columns: spot_usd_h, committed_1y_usd_h, committed_3y_usd_h, and gpu and gpus

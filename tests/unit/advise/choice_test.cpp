@@ -7,6 +7,8 @@
 
 #include "advise/ask.h"
 #include "advise/fleet.h"
+#include "advise/plan.h"
+#include "advise/pricing.h"
 #include "advise/review.h"
 #include "advise/rightsize.h"
 #include "tests/unit/advise/embedded.h"
@@ -55,6 +57,44 @@ TEST(RightSize, SmallWorkGetsASliceAndBusyWorkItsCard) {
   auto full = right_size(run, fleet, catalogue());
   for (auto& o : full.options)
     EXPECT_GE(o.memory_mib, 79000);
+}
+
+// A card that is not partitioned has no MIG instances for jobs, and a partitioned one nothing else.
+TEST(RightSize, MigInstancesAreProposedOnlyOnPartitionedCards) {
+  const RunMeasured run{
+      .gpu = "H100", .mem_peak_mib = 3000, .util_p95_pct = 10, .seconds = 60, .samples = 100};
+  for (const bool cut : {false, true}) {
+    const FleetCard card{"H100",
+                         cut ? std::vector<std::string>{"1g.10gb"} : std::vector<std::string>{}};
+    const auto size = right_size(run, fleet_of({{card}}, catalogue()), catalogue());
+    ASSERT_TRUE(size.best) << size.verdict;
+    for (auto& o : size.options)
+      EXPECT_EQ(o.ask.starts_with("--mig"), cut && o.ours) << o.what;
+  }
+}
+
+TEST(Plan, RentsAsAdviseDoesAndNeverAtAnAuctionsFloor) {
+  const WallTime now{1'795'000'000ll * 1'000'000'000};  // 2026-11-18
+  for (const char* gpu : {"H100", "A100-80", "B200", "L4"}) {
+    const auto plan = make_plan({.gpu = gpu,
+                                 .demand = std::vector<double>(720, 4),
+                                 .offers = {},
+                                 .market = {},
+                                 .committed_ratio = {},
+                                 .buy_usd = {},
+                                 .now = now},
+                                catalogue());
+    ASSERT_TRUE(plan) << plan.error().message;
+    const std::string seller = plan->price.where.substr(0, plan->price.where.find(' '));
+    EXPECT_NE(tier_of(seller), Tier::marketplace) << gpu << ": " << plan->price.where;
+  }
+  const GpuSpec& h100 = **catalogue().gpu("H100");
+  const auto rent = cheapest_rent(h100, {}, catalogue(), now);
+  ASSERT_TRUE(rent);
+  EXPECT_GT(rent->usd_h, 1.2) << "the lowest bid was $1.00";
+  EXPECT_FALSE(cheapest_rent(h100, {.providers = {"mithril"}}, catalogue(), now));
+  EXPECT_TRUE(cheapest_rent(**catalogue().gpu("RTX-4090"), {}, catalogue(), now))
+      << "where only marketplaces have it";
 }
 
 TEST(Fleet, MigShapesHaveTheirNames) {
@@ -139,6 +179,39 @@ TEST(Ask, AnswersAsTheCommandDoesAndNamesWhatIsWrong) {
     ASSERT_FALSE(r) << bad;
     EXPECT_FALSE(r.error().message.empty());
   }
+}
+
+TEST(Ask, RefusesWhatItWouldIgnore) {
+  for (auto bad : {R"({"model":"8B","percentile":95,"ttft_ms":900})",
+                   R"({"model":"8B","percentile":"p95"})",
+                   R"({"model":"8B","gpu":7})",
+                   R"({"model":"8B","tpot_ms":-5})",
+                   R"({"model":"8B","tpot_ms":"50"})",
+                   R"({"model":"8B","engine":5})",
+                   R"({"model":"8B","engine":"vlm"})",
+                   R"({"model":"8B","engine_version":1})",
+                   R"({"model":"8B","kv_cache":8})",
+                   R"({"model":"8B","kv_cache":"int4"})",
+                   R"({"model":"8B","way":1})",
+                   R"({"model":"8B","tuning":"lora"})",
+                   R"({"model":"8B","tokens":1e9})",
+                   R"({"model":"8B","train":true,"tuning":5})",
+                   R"({"model":"8B","train":true,"users":50})",
+                   R"({"model":"8B","train":true,"mine":true})",
+                   R"({"model":"8B","train":true,"spot":true})",
+                   R"({"model":"8B","train":true,"deadline_h":10})",
+                   R"({"model":"sdxl","users":10})",
+                   R"({"model":"sdxl","rps":1,"ttft_ms":100})",
+                   R"({"model":"8B","context":10})"}) {
+    const auto r = answer(*parse_json(bad), {});
+    ASSERT_FALSE(r) << bad;
+    EXPECT_EQ(r.error().code, Code::invalid) << bad;
+  }
+  const auto one = answer(*parse_json(R"({"model":"8B","gpu":["H100","L4"],"spot":false})"), {});
+  ASSERT_TRUE(one) << one.error().message;
+  for (auto& option : (*one)["options"].items())
+    EXPECT_TRUE(option["gpu"] == Json("H100-SXM") || option["gpu"] == Json("L4"));
+  EXPECT_TRUE(answer(*parse_json(R"({"model":"8B","train":true,"spot":false})"), {}));
 }
 
 }  // namespace

@@ -5,9 +5,11 @@
 
 #include <filesystem>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "base/file.h"
+#include "base/text.h"
 #include "core/ledger/catalogue.h"
 #include "tests/unit/advise/data_dir.h"
 
@@ -334,12 +336,49 @@ TEST(HostileConfig, IsRefusedWithTheFieldNamed) {
   EXPECT_FALSE(read_model_config(std::string(5 << 20, ' ')));
 }
 
+TEST(HostileConfig, MoreKeyThanQueryHeadsAreNoModel) {
+  EXPECT_FALSE(read_model_config(
+      R"({"model_type":"llama","hidden_size":4096,"intermediate_size":14336,"vocab_size":128256,)"
+      R"("num_attention_heads":32,"num_key_value_heads":64,"num_hidden_layers":32})",
+      {}, "m"));
+}
+
 TEST(HostileConfig, TruncationAnywhereIsAnErrorAndNeverACrash) {
   auto text =
       config(R"("model_type":"llama","hidden_size":4096,"num_hidden_layers":32,)"
              R"("num_attention_heads":32,"num_key_value_heads":8,"intermediate_size":14336)");
   for (std::size_t n = 0; n < text.size(); ++n)
     EXPECT_FALSE(read_model_config(std::string_view(text).substr(0, n))) << n;
+}
+
+TEST(ModelShape, ModelsWithoutTokensToGenerateAreRefused) {
+  for (const char* type : {"bert", "roberta", "xlm-roberta", "modernbert"}) {
+    const auto read = [&](const char* more) {
+      return read_model_config(
+          fmt::format(R"({{"model_type":"{}","hidden_size":1024,"intermediate_size":4096,)"
+                      R"("num_attention_heads":16,"num_hidden_layers":24,"vocab_size":30522{}}})",
+                      type, more),
+          {}, "embedder");
+    };
+    const auto encoder = read("");
+    ASSERT_FALSE(encoder) << type;
+    EXPECT_NE(encoder.error().message.find("embeddings"), std::string::npos);
+    EXPECT_TRUE(read(R"(,"is_decoder":true)")) << type;
+  }
+}
+
+TEST(ModelShape, AStoredTypeThatIsNotKnownIsSaidSo) {
+  const auto notes = [](const char* dtype) {
+    const auto s = read_model_config(
+        fmt::format(R"({{"model_type":"llama","hidden_size":4096,"intermediate_size":14336,)"
+                    R"("num_attention_heads":32,"num_hidden_layers":32,"vocab_size":128256,)"
+                    R"("torch_dtype":"{}"}})",
+                    dtype),
+        {}, "m");
+    return s ? join(s->notes, "\n") : s.error().message;
+  };
+  EXPECT_EQ(notes("bfloat16"), "");
+  EXPECT_NE(notes("float7").find("float7"), std::string::npos);
 }
 
 TEST(ModelShape, UnknownArchitecturesAreSaidSo) {

@@ -172,6 +172,15 @@ TEST(Recommend, TrainingSaysHowLongItTakesAndMeetsADeadline) {
   ASSERT_TRUE(soon) << soon.error().message;
   EXPECT_LE(*soon->ranked.front().hours, *t.deadline_h);
   EXPECT_GT(soon->ranked.front().nodes, 1);
+  // An option that is too slow says so.
+  const auto late = [&] {
+    const auto shown = training_text(t, *recommend_training(t, catalogue()));
+    const auto best = shown.find("\nbest") + 1;
+    return shown.substr(best, shown.find('\n', best) - best).ends_with("MISSES THE DEADLINE");
+  };
+  EXPECT_FALSE(late());
+  t.deadline_h = 1;
+  EXPECT_TRUE(late());
   EXPECT_EQ(time_text(24 * 365 * 42.6), "42.6 years");
   // More memory never makes the plan slower.
   TrainingRequest small;
@@ -252,6 +261,44 @@ TEST(Recommend, NothingIsClaimedAboutSpotThatWasNotPublished) {
   EXPECT_TRUE(first.find("by auction or spot") != std::string::npos ||
               first.find("no spot price is known") != std::string::npos)
       << first;
+}
+
+// The cheapest split by its means may need many replicas for its tail; another one then costs less.
+TEST(Recommend, APercentileIsMetWithTheSplitThatCostsLeast) {
+  Request r;
+  r.model = *shipped_model("Llama-3.1-70B");
+  r.input = 8000;
+  r.ttft_ms_max = 2000;
+  r.percentile = Percentile::p95;
+  r.offers.gpu = "MI300X";
+  r.precisions = {Precision::fp8};
+  r.now = WallTime{1'795'000'000ll * 1'000'000'000};
+  double before = 0;
+  for (const double rps : {0.25, 0.5, 1.0, 2.0}) {
+    r.rps = rps;
+    const auto a = recommend(r, catalogue(), calibration());
+    ASSERT_TRUE(a) << a.error().message;
+    EXPECT_GE(a->best->chance, 0.895) << rps << " per second";
+    EXPECT_GE(rank_cost(*a->best, r), before) << rps << " per second";
+    before = rank_cost(*a->best, r);
+  }
+}
+
+TEST(Recommend, SlownessThatNobodyRuledOutIsSaid) {
+  Request r;
+  r.model = *shipped_model("Llama-3.1-8B");
+  r.users = 5;
+  r.input = 100000;
+  auto said = [&] {
+    const auto a = recommend(r, catalogue(), calibration());
+    return a && advice_text(r, *a).find("mind a service level") != std::string::npos;
+  };
+  EXPECT_TRUE(said());
+  r.ttft_ms_max = 60000;
+  EXPECT_FALSE(said()) << "one was asked for";
+  r.ttft_ms_max.reset();
+  r.input = 500;
+  EXPECT_FALSE(said()) << "fast enough";
 }
 
 // Certainty that a load test gives is not bought with machines.

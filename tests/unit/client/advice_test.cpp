@@ -164,6 +164,27 @@ TEST(Advise, WrongOptionsAreNamedWithTheNearest) {
   EXPECT_NE(run("prices", {"update", "/no/such.csv"}).exit_code, 0);
 }
 
+TEST(Advise, RefusesOptionsThatItWouldIgnore) {
+  struct Case {
+    std::vector<std::string> words;
+    const char* message;
+  };
+  for (auto& [words, message] : std::vector<Case>{
+           {{"8B", "--train", "--mine"}, "--mine does not apply to --train"},
+           {{"8B", "--train", "--spot"}, "--spot does not apply to --train"},
+           {{"8B", "--train", "--users", "5"}, "--users does not apply to --train"},
+           {{"8B", "--tokens", "1e9"}, "--tokens applies to training only"},
+           {{"8B", "--mine", "--providers", "aws"}, "--providers does not apply to --mine"},
+           {{"8B", "--kv-cache", "int4"}, "is not a precision of KV caches"},
+           {{"8B", "--engine", "vlm"}, "unknown engine"},
+           {{"8B", "--context", "10"}, "shorter than a request"},
+           {{"8B", "--train", "--tokens", "1B"}, "2e9 for two billion"}}) {
+    const Ran r = run("advise", words);
+    EXPECT_NE(r.exit_code, 0) << message;
+    EXPECT_NE(r.err.find(message), std::string::npos) << message << "\n" << r.err;
+  }
+}
+
 TEST(Advise, BatchAnswersEveryRowInOrder) {
   auto dir = scratch("batch");
   ASSERT_TRUE(write_file_atomic(dir + "/org--tiny_config.json", tiny_model));
