@@ -170,8 +170,10 @@ std::optional<GpuRent> cheapest_rent(const GpuSpec& gpu,
         continue;
       const double each = usd(*offer.price->on_demand_h) / offer.instance->gpus;
       const double counted = each * age_factor(price_age_days(offer.price->date, now));
-      if (!cheapest || counted < least)
-        cheapest = GpuRent{each, offer}, least = counted;
+      if (!cheapest || counted < least) {
+        cheapest = GpuRent{each, offer};
+        least = counted;
+      }
     }
     if (cheapest)
       break;

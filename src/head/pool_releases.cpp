@@ -41,8 +41,11 @@ void Pools::in_parallel(std::size_t count, const std::function<void(std::size_t)
 const Pools::Ending* Pools::ending_of(const Running& r,
                                       const std::string& name,
                                       const std::string& external) {
-  const auto found = r.endings.find({name, external});
-  return found == r.endings.end() ? nullptr : &found->second;
+  // A machine that failed before a list told the state its id was ended by the id in that list.
+  const auto found = r.endings.lower_bound({name, external});
+  const bool known = found != r.endings.end() && found->first.first == name &&
+                     (external.empty() || found->first.second == external);
+  return known ? &found->second : nullptr;
 }
 
 // Ends what was released, without a list: lists hang and fail, and the machine is billed meanwhile.

@@ -352,6 +352,20 @@ TEST_F(Pooled, ARemovedPoolWhoseProviderDoesNotListIsForgotten) {
   EXPECT_TRUE(state().pools.empty());
 }
 
+// Its first list is also the one that says so, and gives an id that the state never gets.
+TEST_F(Pooled, AMachineThatItsProviderCouldNotKeepLeavesTheBooks) {
+  submit();
+  pass(seconds(5));
+  script.listed = {sighting("i-1")};
+  script.listed[0].failed = RefusalKind::capacity;
+  pass(seconds(15));
+  ASSERT_FALSE(script.released.empty());
+  stop_all();
+  script.listed.clear();
+  pass(minutes(1));
+  EXPECT_FALSE(has("cloud-1"));
+}
+
 TEST_F(Pooled, NothingIsEndedBeforeTheDecisionIsDurable) {
   order_in_vain();
   script.listed = {sighting("i-1")};
