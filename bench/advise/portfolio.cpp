@@ -8,6 +8,7 @@
 
 #include "advise/portfolio.h"
 #include "base/file.h"
+#include "base/formats/csv.h"
 #include "base/text.h"
 #include "core/ledger/catalogue.h"
 
@@ -62,11 +63,9 @@ std::map<Place, Days> spot_days(const std::string& path, const Catalogue& catalo
   if (!text)
     return all;
   std::map<std::string, int> gpus;
-  std::string_view rest = *text;
-  while (!rest.empty()) {
-    auto line = rest.substr(0, rest.find('\n'));
-    rest.remove_prefix(std::min(rest.size(), line.size() + 1));
-    auto f = split(line, ',');
+  CsvReader reader(*text);
+  std::vector<std::string> f;
+  while (*reader.next(f)) {
     if (f.size() < 6)
       continue;
     auto [known, fresh] = gpus.try_emplace(f[1], 0);
@@ -203,8 +202,9 @@ void report_portfolio(const std::string& data) {
     return;
   }
   std::vector<JobSpan> jobs;
-  for (auto& line : split(*text, '\n')) {
-    auto f = split(line, ',');
+  CsvReader reader(*text);
+  std::vector<std::string> f;
+  while (*reader.next(f)) {
     if (f.size() < 4)
       continue;
     JobSpan j{seconds_of(f[0]), std::strtod(f[1].c_str(), nullptr),

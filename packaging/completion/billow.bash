@@ -43,7 +43,7 @@ _billow() {
     token) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "create list rotate revoke" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     user) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "sync create set rm list" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     volume) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "add list rm" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
-    webhook) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "add list rm test" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
+    webhook) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "add list rm rotate test" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
   esac
   case $cmd in
     "run")
@@ -731,12 +731,12 @@ _billow() {
         --groups-claim) return ;;
         --name-claim) return ;;
         --user) return ;;
-        --life) return ;;
+        --expires) return ;;
         --check) return ;;
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--issuer --name --client-id --client-secret-file --map --allow-domain --groups-claim --name-claim --user --life --check --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--issuer --name --client-id --client-secret-file --map --allow-domain --groups-claim --name-claim --user --expires --check --json --head --data --help -h" -- "$cur")); return; fi
       return ;;
     "auth list")
       case $prev in
@@ -870,17 +870,16 @@ _billow() {
         --user|-u) return ;;
         --scope) COMPREPLY=($(compgen -W "full read submit join node gateway" -- "$cur")); return ;;
         --project|-p) return ;;
-        --life) return ;;
+        --expires) return ;;
         --node-name) return ;;
         --budget) return ;;
         --per-job) return ;;
         --gpus|-g) return ;;
-        --expires) return ;;
         --at-expiry) COMPREPLY=($(compgen -W "stop keep" -- "$cur")); return ;;
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--user -u --scope --project -p --life --node --reusable --node-name --agent --budget --per-job --gpus -g --expires --at-expiry --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--user -u --scope --project -p --expires --node --reusable --node-name --agent --budget --per-job --gpus -g --at-expiry --json --head --data --help -h" -- "$cur")); return; fi
       return ;;
     "token list")
       case $prev in
@@ -1241,11 +1240,10 @@ _billow() {
         --project|-p) return ;;
         --user|-u) return ;;
         --job) return ;;
-        --grace) return ;;
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--project -p --user -u --job --daily --monthly --total --warn-only --grace --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--project -p --user -u --job --daily --monthly --total --json --head --data --help -h" -- "$cur")); return; fi
       return ;;
     "price set")
       case $prev in
@@ -1338,6 +1336,14 @@ _billow() {
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
       if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "webhook rotate")
+      case $prev in
+        --grace) return ;;
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--grace --json --head --data --help -h" -- "$cur")); return; fi
       return ;;
     "webhook test")
       case $prev in

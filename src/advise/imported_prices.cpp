@@ -31,39 +31,29 @@ std::string prices_path(const std::string& data_dir) {
   return data_dir + "/prices.csv";
 }
 
-std::string without_comments(const std::string& text) {
-  std::string data;
-  for (const std::string& line : split(text, '\n'))
-    if (!trim(line).empty() && trim(line)[0] != '#')
-      data += line + "\n";
-  return data;
-}
-
-// The lines of one CSV text in our column order; later lines replace earlier ones with the same
-// key.
-Status add_lines(const std::string& text, std::map<Key, std::string>& lines) {
-  const std::string data = without_comments(text);
-  if (data.empty())
-    return {};
-  for (const CsvRow& row : BILLOW_TRY(read_csv(data))) {
+// The rows of one CSV text in our column order; later rows replace earlier ones with the same key.
+Status add_rows(const std::string& text, std::map<Key, std::vector<std::string>>& rows) {
+  const CsvTable table = BILLOW_TRY(parse_csv(text, table_format));
+  for (std::size_t i = 0; i < table.rows.size(); ++i) {
     CsvRow named;
-    for (const auto& [name, value] : row)
+    for (const auto& [name, value] : table.by_name(i))
       named[lower(name)] = value;
     std::vector<std::string> cells;
     for (const char* column : columns)
       cells.push_back(named[column]);
-    lines[{lower(named["provider"]), named["instance"], named["region"]}] = join(cells, ",");
+    rows[{lower(named["provider"]), named["instance"], named["region"]}] = std::move(cells);
   }
   return {};
 }
 
 Result<std::string> merged_prices(const std::string& kept, const std::string& fresh) {
-  std::map<Key, std::string> lines;
-  BILLOW_TRY_VOID(add_lines(kept, lines));
-  BILLOW_TRY_VOID(add_lines(fresh, lines));
+  std::map<Key, std::vector<std::string>> rows;
+  if (!trim(kept).empty())
+    BILLOW_TRY_VOID(add_rows(kept, rows));
+  BILLOW_TRY_VOID(add_rows(fresh, rows));
   std::string out = fmt::format("{}\n", fmt::join(columns, ","));
-  for (const auto& [key, line] : lines)
-    out += line + "\n";
+  for (const auto& [key, row] : rows)
+    append_csv_row(out, row);
   return out;
 }
 

@@ -10,20 +10,6 @@ constexpr const char* header =
     "id,backend,backend_version,model_path,system,precision,mode,isl,osl,batch_size,tp_size,"
     "silicon_ttft_ms,silicon_tpot_ms,measured_at\n";
 
-std::string cell(std::string_view text) {
-  if (text.find_first_of(",\"\n\r") == std::string_view::npos)
-    return std::string(text);
-  std::string out = "\"";
-  for (char c : text) {
-    if (c == '\n' || c == '\r')
-      c = ' ';
-    if (c == '"')
-      out += '"';
-    out += c;
-  }
-  return out + "\"";
-}
-
 }  // namespace
 
 std::string measurements_path(const std::string& data_dir) {
@@ -38,10 +24,11 @@ Status append_measurement(const std::string& data_dir, const ServingMeasurement&
     text = BILLOW_TRY(read_file(path));
   if (!text.empty() && text.back() != '\n')
     text += '\n';
-  text += fmt::format("{},{},{},{},{},{},agg,{:.0f},{:.0f},{:.2f},{},{:.4f},{:.4f},{}\n",
-                      cell("loadtest " + m.measured_at), cell(m.engine), cell(m.version),
-                      cell(m.model), cell(m.gpu), cell(m.precision), m.input, m.output,
-                      m.concurrency, m.tensor, m.ttft_ms, m.tpot_ms, m.measured_at);
+  append_csv_row(
+      text, {"loadtest " + m.measured_at, m.engine, m.version, m.model, m.gpu, m.precision, "agg",
+             fmt::format("{:.0f}", m.input), fmt::format("{:.0f}", m.output),
+             fmt::format("{:.2f}", m.concurrency), fmt::format("{}", m.tensor),
+             fmt::format("{:.4f}", m.ttft_ms), fmt::format("{:.4f}", m.tpot_ms), m.measured_at});
   return write_file_atomic(path, text);
 }
 
@@ -53,14 +40,13 @@ Result<Measurements> read_measurements(const std::string& data_dir,
   if (data_dir.empty() || !file_exists(path))
     return out;
   auto text = BILLOW_TRY(read_file(path));
-  auto rows = read_csv(text);
-  if (!rows)
-    return pass(rows.error(), path);
+  const auto table = parse_csv(text, table_format);
+  if (!table)
+    return pass(table.error(), path);
   ModelShelf shelf(models_dir);
-  int line = 1;
-  for (auto& fields : *rows) {
-    ++line;
-    auto row = read_serving_row(fields, shelf, catalogue);
+  for (std::size_t i = 0; i < table->rows.size(); ++i) {
+    const std::size_t line = table->lines[i];
+    auto row = read_serving_row(table->by_name(i), shelf, catalogue);
     if (!row)
       out.left_out.push_back(
           fmt::format("measurements.csv line {}: {}", line, row.error().message));

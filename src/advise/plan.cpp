@@ -17,7 +17,7 @@ namespace {
 constexpr const char* trace_columns = "columns: timestamp, duration (s), num_gpus";
 
 // The number in a column; 0 where the cell is empty or the column does not exist.
-Result<double> plan_cell(const CsvRow& row, const char* column, int line) {
+Result<double> plan_cell(const CsvRow& row, const char* column, std::size_t line) {
   const auto it = row.find(column);
   if (it == row.end() || it->second.empty())
     return 0.0;
@@ -66,9 +66,10 @@ Result<GpuPrice> price_of_gpu(const PlanRequest& request, const Catalogue& catal
 
 Result<std::vector<JobSpan>> read_job_trace(std::string_view csv) {
   std::vector<JobSpan> jobs;
-  int line = 1;
-  for (const CsvRow& row : BILLOW_TRY(read_csv(csv))) {
-    ++line;
+  const CsvTable table = BILLOW_TRY(parse_csv(csv, table_format));
+  for (std::size_t i = 0; i < table.rows.size(); ++i) {
+    const CsvRow row = table.by_name(i);
+    const std::size_t line = table.lines[i];
     const auto when = row.find("timestamp");
     JobSpan job;
     job.duration_s = BILLOW_TRY(plan_cell(row, "duration", line));

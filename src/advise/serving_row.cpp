@@ -7,8 +7,6 @@
 namespace billow::advise {
 namespace {
 
-constexpr std::size_t csv_rows_max = 200'000, csv_columns_max = 256;
-
 std::string cell_text(const CsvRow& row, const std::string& column) {
   auto it = row.find(column);
   return it == row.end() ? std::string{} : it->second;
@@ -214,58 +212,10 @@ Result<ServingRow> read_serving_row(const CsvRow& fields,
 }
 
 Result<std::vector<CsvRow>> read_csv(std::string_view text) {
-  std::vector<std::string> header;
+  const CsvTable table = BILLOW_TRY(parse_csv(text, table_format));
   std::vector<CsvRow> rows;
-  std::size_t at = 0;
-  int line = 0;
-  while (at < text.size()) {
-    std::vector<std::string> fields(1);
-    bool quoted = false;
-    ++line;
-    for (; at < text.size(); ++at) {
-      char c = text[at];
-      if (quoted) {
-        if (c == '"' && at + 1 < text.size() && text[at + 1] == '"') {
-          fields.back() += '"';
-          ++at;
-        } else if (c == '"')
-          quoted = false;
-        else
-          fields.back() += c;
-      } else if (c == '"')
-        quoted = true;
-      else if (c == ',')
-        fields.emplace_back();
-      else if (c == '\n')
-        break;
-      else if (c != '\r')
-        fields.back() += c;
-      if (fields.size() > csv_columns_max)
-        return fail(Code::invalid,
-                    fmt::format("line {}: more than {} columns", line, csv_columns_max));
-    }
-    ++at;
-    if (quoted)
-      return fail(Code::invalid, fmt::format("line {}: a quote is not closed", line));
-    if (fields.size() == 1 && trim(fields[0]).empty())
-      continue;
-    if (header.empty()) {
-      for (auto& f : fields)
-        header.emplace_back(trim(f));
-      continue;
-    }
-    if (fields.size() > header.size())
-      return fail(Code::invalid, fmt::format("line {}: {} fields, but the header has {}", line,
-                                             fields.size(), header.size()));
-    if (rows.size() >= csv_rows_max)
-      return fail(Code::too_large, fmt::format("more than {} rows", csv_rows_max));
-    CsvRow row;
-    for (std::size_t i = 0; i < fields.size(); ++i)
-      row[header[i]] = std::string(trim(fields[i]));
-    rows.push_back(std::move(row));
-  }
-  if (header.empty())
-    return fail(Code::invalid, "the file is empty: expected a header line");
+  for (std::size_t i = 0; i < table.rows.size(); ++i)
+    rows.push_back(table.by_name(i));
   return rows;
 }
 

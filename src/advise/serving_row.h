@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "advise/workload.h"
+#include "base/formats/csv.h"
 #include "core/ledger/catalogue.h"
 
 namespace billow::advise {
@@ -76,7 +77,9 @@ Result<ServingRow> read_serving_row(const CsvRow& fields,
                                     ModelShelf& shelf,
                                     const Catalogue& catalogue);
 
-// A CSV with a header. Quoted fields may hold commas. Too many rows or columns are refused.
+// How people write the tables that are read by column name.
+inline constexpr CsvFormat table_format{.short_rows = true, .trimmed = true, .comments = true};
+// All rows of such a table.
 Result<std::vector<CsvRow>> read_csv(std::string_view text);
 
 }  // namespace billow::advise

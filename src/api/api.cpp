@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 #include <span>
 
-#include "api/call.h"
 #include "api/files.h"
 #include "api/log_pull.h"
+#include "api/notices/webhook_keys.h"
 #include "api/pages/live_logs.h"
 #include "api/sign_in/sign_ins.h"
 #include "base/crypto.h"
@@ -356,6 +356,7 @@ const Route money_routes[] = {
     {{Method::post, "/v1/webhooks", Need::full, prices_set, Adds::work}, money::add_webhook},
     {{Method::del, "/v1/webhooks/{id}", Need::full, prices_set}, money::remove_webhook},
     {{Method::post, "/v1/webhooks/{id}/test", Need::full, prices_set}, money::test_webhook},
+    {{Method::post, "/v1/webhooks/{id}/rotate", Need::full, prices_set}, money::rotate_webhook},
     {{Method::get, "/v1/commitments", Need::look, {}}, money::commitments},
     {{Method::put, "/v1/commitments", Need::full, prices_set, Adds::work}, money::set_commitment},
     {{Method::del, "/v1/commitments/{name}", Need::full, prices_set}, money::remove_commitment},
@@ -407,8 +408,7 @@ struct Api::Impl {
   streams::TerminalWindows windows = {};
   streams::LiveStreams live = {};
 
-  // A request is looked at before its body comes, and answered once: only then is a node's
-  // signature spent.
+  // Looked at before its body comes, and answered once: only then is a node's signature spent.
   Result<control::Principal> authenticate(const net::Request& request,
                                           NodeSignatures::Use use = NodeSignatures::Use::look) {
     const std::string_view header = request.headers.get("Authorization");
@@ -521,6 +521,10 @@ void Api::end() {
   impl_->sign_ins.save_uses();
 }
 
+void Api::leave_loop() {
+  impl_->sign_ins.leave_loop();
+}
+
 void Api::with_metrics(std::function<void(Result<std::string>)> fn) {
   control::Principal everybody;
   for (const auto& [id, user] : impl_->host.state().users)
@@ -542,29 +546,25 @@ net::Caller Api::identify(const net::Request& head) const {
   if (!who)
     return {};
   net::ShareLimits share = net::ServerLimits::limits_of_callers();
+  share.connections_max = share.requests_max = limits::http_connections_max;
   // Nodes with one credential are told apart by where they are; thousands may have one address.
   if (who->scope == TokenScope::node || who->scope == TokenScope::join ||
-      who->scope == TokenScope::gateway) {
-    share.connections_max = share.requests_max = limits::http_connections_max;
+      who->scope == TokenScope::gateway)
     return {.kind = net::CallerKind::node,
             .name = fmt::format("node token {} at {}", who->token.value,
                                 net::network_of_peer(head.peer)),
             .share = share};
-  }
   const auto& state = impl_->host.state();
   const auto limit = [&](QuotaKind kind) {
     return control::quota_of(state, QuotaScope::user, who->user.value, kind).limit;
   };
   if (const std::int64_t most = limit(QuotaKind::connections); most >= 0)
     share.connections_max = share.requests_max = static_cast<std::size_t>(most);
-  else
-    share.connections_max = share.requests_max = limits::http_connections_max;
+  share.requests_per_s = share.requests_burst = 1e9;
   if (const std::int64_t most = limit(QuotaKind::requests_per_s); most >= 0) {
     share.requests_per_s = static_cast<double>(most);
     share.requests_burst =
         std::max(1.0, static_cast<double>(most) * limits::http_requests_burst_factor);
-  } else {
-    share.requests_per_s = share.requests_burst = 1e9;
   }
   return {.kind = net::CallerKind::user, .name = "user " + who->name, .share = share};
 }

@@ -35,6 +35,8 @@ class Api {
   // Once, when the head begins to serve: signatures of nodes from before are not accepted.
   void begin(WallTime now);
   void end();  // the head has stopped and still has its state
+  // Before the head and its loop go.
+  void leave_loop();
   void handle(std::shared_ptr<net::Exchange> exchange);
   // Of a request's head, before its body is read: who sends it, and whether its body may come.
   // Without a valid token it may have few bytes, and only on routes that need none.

@@ -267,8 +267,10 @@ Result<const Project*> visible_project(const Call& call, std::string_view name) 
   const std::string near = nearest(name, names);
   return fail(Code::not_found, fmt::format("there is no project \"{}\"", name),
               near.empty()
-                  ? "see `billow project list`; -p is --project, and there are no partitions: "
-                    "--gpu-type and --node-label choose nodes"
+                  ? call.request().method == net::Method::post && call.request().path == "/v1/jobs"
+                        ? "see `billow project list`; -p is --project, and there are no "
+                          "partitions: --gpu-type and --node-label choose nodes"
+                        : "see `billow project list`"
                   : fmt::format("did you mean \"{}\"?", near));
 }
 

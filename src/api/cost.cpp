@@ -9,10 +9,11 @@
 #include "api/call.h"
 #include "api/report.h"
 #include "base/crypto.h"
+#include "base/formats/csv.h"
 #include "base/limits.h"
 #include "base/relative_time.h"
 #include "base/text.h"
-#include "core/ledger/csv.h"
+#include "core/ledger/decimal.h"
 #include "core/ledger/focus.h"
 
 namespace billow::api::money {
@@ -68,7 +69,7 @@ void key_cost(const CallPtr& call, bool by_day, bool csv) {
                                      "refused", "tokens_in", "tokens_out", "charge_usd"};
   if (by_day)
     titles.insert(titles.begin(), "day");
-  ledger::append_csv_row(text, titles);
+  append_csv_row(text, titles);
   for (const auto& [id, sum] : sums) {
     const auto& [day, project, endpoint, key] = id;
     Json line =
@@ -85,7 +86,7 @@ void key_cost(const CallPtr& call, bool by_day, bool csv) {
       line.set("day", ledger::day_text(day));
       cells.insert(cells.begin(), ledger::day_text(day));
     }
-    ledger::append_csv_row(text, cells);
+    append_csv_row(text, cells);
     add_sums(line, sum);
     lines.push(std::move(line));
   }
@@ -364,8 +365,8 @@ void job_cost(CallPtr call) {
 
 void invoice(CallPtr call) {
   if (!call->request().has_param("project"))
-    return call->fail({Code::invalid, "an invoice covers one project: name it",
-                       "billow invoice --project vision --month 2026-11"});
+    return call->fail({Code::invalid, "an invoice needs a project",
+                       "for example: billow invoice --project vision --month 2026-11"});
   const std::vector<Dimension> dimensions = {Dimension::user, Dimension::gpu,
                                              Dimension::price_class};
   with_report(

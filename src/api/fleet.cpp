@@ -5,6 +5,7 @@
 
 #include "api/call.h"
 #include "base/text.h"
+#include "core/control/decide/decide.h"
 #include "core/control/renting/twins.h"
 #include "core/wire/codec.h"
 #include "core/wire/spoken.h"
@@ -70,24 +71,27 @@ const Pool* find_pool(const control::State& state, const std::string& name) {
   return nullptr;
 }
 
-Json machine_document(const Machine& machine) {
+Json machine_document(const Host& host, const Machine& machine) {
   const auto time = [](WallTime t) {
     return t ? Json(format_utc(t)) : Json();
   };
-  return Json::object({{"name", machine.name},
-                       {"state", enum_name(machine.state)},
-                       {"nodes", machine.nodes},
-                       {"gpus", machine.gpus},
-                       {"wanted_at", time(machine.wanted_at)},
-                       {"here_at", time(machine.here_at)},
-                       {"idle_since", time(machine.idle_since)},
-                       {"ends_at", time(machine.ends_at)},
-                       {"external", machine.external},
-                       {"note", machine.note},
-                       {"reason", machine.reason},
-                       {"cache", machine.cache.empty() ? Json() : Json(machine.cache)},
-                       {"disk_gib", machine.is_disk() ? Json(machine.volume_gib) : Json()},
-                       {"offer", machine.offer ? offer_document(*machine.offer) : Json()}});
+  const std::string silent = control::silent_note(host.state(), machine);
+  const std::string ending = host.machine_ending(machine);
+  return Json::object(
+      {{"name", machine.name},
+       {"state", enum_name(machine.state)},
+       {"nodes", machine.nodes},
+       {"gpus", machine.gpus},
+       {"wanted_at", time(machine.wanted_at)},
+       {"here_at", time(machine.here_at)},
+       {"idle_since", time(machine.idle_since)},
+       {"ends_at", time(machine.ends_at)},
+       {"external", machine.external},
+       {"note", silent.empty() ? machine.note : "its agent does not answer: " + silent},
+       {"reason", machine.reason + (ending.empty() ? "" : "; " + ending)},
+       {"cache", machine.cache.empty() ? Json() : Json(machine.cache)},
+       {"disk_gib", machine.is_disk() ? Json(machine.volume_gib) : Json()},
+       {"offer", machine.offer ? offer_document(*machine.offer) : Json()}});
 }
 
 Json pool_document(const Host& host, const Pool& pool, bool admin) {
@@ -97,7 +101,7 @@ Json pool_document(const Host& host, const Pool& pool, bool admin) {
   Json machines = Json::array();
   for (const auto& [name, machine] : state.machines)
     if (machine.pool == pool.id)
-      machines.push(machine_document(machine));
+      machines.push(machine_document(host, machine));
   Json doc = Json::object(
       {{"name", pool.name},
        {"kind", pool.kind},
@@ -219,7 +223,7 @@ void remove_pool(CallPtr call) {
 void offers(CallPtr call) {
   const Pool* pool = find_pool(call->host.state(), call->parts[0]);
   if (!pool)
-    return call->fail({Code::not_found, fmt::format("no pool is named \"{}\"", call->parts[0]),
+    return call->fail({Code::not_found, fmt::format("there is no pool \"{}\"", call->parts[0]),
                        "see `billow pool list`"});
   Json list = Json::array(), refusals = Json::array();
   for (const MachineOffer& offer : pool->offers)

@@ -98,9 +98,10 @@ Place place_asked(const CallPtr& call) {
         place.gpu = &gpu;
   if (!place.gpu)
     call->fail({Code::not_found,
-                fmt::format("node \"{1}\" has no GPU {0}, or there is no such node", call->parts[1],
-                            call->parts[0]),
-                "see `billow nodes`"});
+                place.node ? fmt::format("node {1} has no GPU {0}", call->parts[1], call->parts[0])
+                           : fmt::format("there is no node \"{}\"", call->parts[0]),
+                place.node ? fmt::format("see `billow nodes {} -g`", call->parts[0])
+                           : "see `billow nodes`"});
   return place;
 }
 

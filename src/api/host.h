@@ -118,6 +118,8 @@ class Host {
                             std::function<void(Result<Json>)> done) = 0;
   // Why a pool's provider does not tell which machines exist; empty: it does.
   virtual std::string provider_trouble(PoolId pool) const = 0;
+  // That a machine is being deleted and its provider lists nothing; empty: not so.
+  virtual std::string machine_ending(const Machine& machine) const = 0;
   // Where a pool's machines are, for people; empty: not known.
   virtual std::string provider_place(PoolId pool) const = 0;
   // The archive of the program that rented machines fetch; null: it could not be read.

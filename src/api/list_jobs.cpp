@@ -68,7 +68,8 @@ Status add_states(Listing& out, std::string_view names) {
 Status list_user(Listing& out, const Call& call, std::string_view name) {
   const User* user = call.host.state().user_by_name(name);
   if (!user)
-    return fail(Code::not_found, fmt::format("there is no user \"{}\"", name));
+    return fail(Code::not_found, fmt::format("there is no user \"{}\"", name),
+                "see `billow user list`");
   out.filter.user = user->id;
   return {};
 }

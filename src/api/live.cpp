@@ -20,8 +20,8 @@
 #include "base/crypto.h"
 #include "base/limits.h"
 #include "base/text.h"
-#include "core/ledger/meter.h"
 #include "net/http/sse.h"
+#include "view/cost.h"
 #include "view/fleet_documents.h"
 #include "view/idle_jobs.h"
 #include "view/live_rows.h"
@@ -356,7 +356,7 @@ struct Live : std::enable_shared_from_this<Live> {
     for (const auto& [id, task] : state().tasks) {
       if (task.state == TaskState::ended || !visible(state().jobs.at(task.job).project))
         continue;
-      spend += task.rate.nano_usd_per_s * ledger::charged_milli(task) / 1000;
+      spend += view::charge_rate_now(state(), task);
     }
     std::string idle_list;
     std::size_t listed = 0;

@@ -396,6 +396,15 @@ void logs(CallPtr call) {
       return stream->call->fail(
           {Code::invalid, "an array has no log; each of its elements has one",
            fmt::format("name an element: billow logs {}.0", document["id"].int_or(0))});
+    const std::uint64_t ranks = document["members"].uint_or(document["nodes"].uint_or(1));
+    if (static_cast<std::uint64_t>(stream->rank) >= ranks)
+      return stream->call->fail(
+          {Code::not_found,
+           ranks == 1 ? fmt::format("job {} runs on one node and has no rank {}",
+                                    document["label"].str_or("?"), stream->rank)
+                      : fmt::format("job {} has the ranks 0 to {}, and no rank {}",
+                                    document["label"].str_or("?"), ranks - 1, stream->rank),
+           ranks == 1 ? "omit --rank" : ""});
     // Between two attempts, the newest that has ended.
     if (!stream->attempt && !stream->follow && document["tasks"].items().empty())
       stream->attempt = document["attempt"].uint_or(0);

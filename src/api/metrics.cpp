@@ -12,6 +12,7 @@
 #include "core/ledger/meter.h"
 #include "core/wire/gpu_metrics.h"
 #include "net/http/gzip.h"
+#include "view/cost.h"
 #include "view/fleet_documents.h"
 #include "view/idle_jobs.h"
 #include "view/names.h"
@@ -89,8 +90,7 @@ void add_money(Exposition& out, const Call& call) {
       nano[id];
   for (const auto& [id, task] : state.tasks)
     if (task.state != TaskState::ended && visible(state.jobs.at(task.job).project))
-      nano[state.jobs.at(task.job).project].first +=
-          task.rate.nano_usd_per_s * ledger::charged_milli(task) / 1000;
+      nano[state.jobs.at(task.job).project].first += view::charge_rate_now(state, task);
   std::int64_t held_idle_milli = 0, held_hung = 0;
   for (const auto& [id, job] :
        view::idle_jobs(state, [&](NodeId node) { return host.readings(node); })) {

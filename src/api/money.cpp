@@ -7,6 +7,7 @@
 #include "api/call.h"
 #include "base/text.h"
 #include "core/control/money.h"
+#include "core/ledger/catalogue.h"
 #include "core/ledger/meter.h"
 #include "core/ledger/report.h"
 #include "core/wire/codec.h"
@@ -93,7 +94,8 @@ Result<std::uint64_t> budget_owner(const Call& call, BudgetScope scope, const st
       const JobRef ref = BILLOW_TRY(parse_job_ref(call, of));
       const auto owner = owner_of(state, ref.id);
       if (!owner || !may_see(call, owner->project))
-        return fail(Code::not_found, fmt::format("there is no live job {}", of), "see `billow ps`");
+        return fail(Code::not_found, fmt::format("job {} has ended, or does not exist", of),
+                    "see `billow ps -a`");
       BILLOW_TRY_VOID(may_act(call, *owner));
       return ref.id.value;
     }
@@ -375,8 +377,9 @@ void keep_alive(CallPtr call) {
     return call->fail(ref.error());
   const auto owner = owner_of(call->host.state(), ref->id);
   if (!owner || !may_see(*call, owner->project))
-    return call->fail({Code::not_found, fmt::format("there is no live job {}", call->parts[0]),
-                       "see `billow ps`"});
+    return call->fail({Code::not_found,
+                       fmt::format("job {} has ended, or does not exist", call->parts[0]),
+                       "see `billow ps -a`"});
   if (const Status act = may_act(*call, *owner); !act)
     return call->fail(act.error());
   auto body = read_body<KeepAliveBody>(call);
@@ -506,8 +509,26 @@ void tag_project(CallPtr call) {
     answer_ok(call, TagProject{call->parts[0], call->parts[1], std::move(body->value)});
 }
 
+// The newest date of the offers that the built-in price of a GPU type is the median of; empty:
+// there are none.
+std::string built_in_date(const std::string& gpu_type) {
+  static const Catalogue catalogue = Catalogue::embedded();
+  static std::map<std::string, std::string> known;
+  const auto [at, fresh] = known.try_emplace(gpu_type);
+  const auto spec = catalogue.gpu(gpu_type);
+  if (!fresh || !spec)
+    return at->second;
+  OfferFilter filter;
+  filter.gpu = (*spec)->name;
+  for (const Offer& offer : catalogue.offers(filter))
+    if (offer.price && offer.price->on_demand_h)
+      at->second = std::max(at->second, offer.price->date);
+  return at->second;
+}
+
 // What a GPU second costs now, by GPU type: for forms that show a price before anything runs. A
-// lease would begin with the same rates: the operator's where they are set, otherwise the market's.
+// lease would begin with the same rates: the operator's where they are set, otherwise the market's,
+// which are marked as built in.
 void rates(CallPtr call) {
   static const ledger::PriceBook book = ledger::PriceBook::market();
   const auto& state = call->host.state();
@@ -518,12 +539,18 @@ void rates(CallPtr call) {
       if (!seen.insert(gpu.type).second)
         continue;
       for (const PriceClass price_class :
-           {PriceClass::on_demand, PriceClass::spot, PriceClass::reserved})
-        list.push(Json::object(
-            {{"gpu_type", gpu.type},
-             {"class", enum_name(price_class)},
-             {"nano_usd_per_s",
-              control::charge_rate(state, node, gpu.type, price_class, &book).nano_usd_per_s}}));
+           {PriceClass::on_demand, PriceClass::spot, PriceClass::reserved}) {
+        const Rate rate = control::charge_rate(state, node, gpu.type, price_class, &book);
+        const bool built_in =
+            control::charge_rate(state, node, gpu.type, price_class, nullptr) != rate;
+        Json one = Json::object({{"gpu_type", gpu.type},
+                                 {"class", enum_name(price_class)},
+                                 {"nano_usd_per_s", rate.nano_usd_per_s},
+                                 {"built_in", built_in}});
+        if (built_in)
+          one.set("prices_of", built_in_date(gpu.type));
+        list.push(std::move(one));
+      }
     }
   }
   call->reply(200, Json::object({{"rates", std::move(list)}}));

@@ -119,11 +119,11 @@ Result<std::int64_t> life_of(const Call& call, const TokenBody& body) {
     return fail(Code::invalid, "life_s must be between 1 and ten years, or -1: never expires");
   const bool joins = body.scope == TokenScope::join;
   if (joins && body.life_s == -1)
-    return fail(Code::invalid, "a join token must expire", "give its life: --life 7d");
+    return fail(Code::invalid, "a join token must expire", "add --expires 7d");
   const bool machine = body.scope == TokenScope::node || body.scope == TokenScope::gateway;
   if (body.life_s == -1 && !machine && !call.may(Permission::users_change))
     return fail(Code::forbidden, "only users with users.change can create tokens that never expire",
-                "give its life: --expires 90d, or ask an admin");
+                "add --expires 90d, or ask an admin");
   std::int64_t life = body.life_s;
   if (life == 0)
     life = joins                             ? limits::join_token_life_default.ns / 1'000'000'000
@@ -142,7 +142,7 @@ Result<std::int64_t> life_of(const Call& call, const TokenBody& body) {
                         ? "session"
                         : "token",
                     relative_time(end, call.host.now(), Zone::utc)),
-        "ask for a shorter life, or use a token that does not expire");
+        "use a shorter --expires, or create it with a token that does not expire");
   return life == -1 ? left : std::min(life, left);
 }
 
@@ -384,7 +384,9 @@ void add_user(CallPtr call) {
   if (is_root_account(account))
     return call->fail(
         {Code::invalid,
-         fmt::format("user {} may not run jobs as root: {} is root", body->name, account),
+         fmt::format(
+             "user {} may not run jobs as root, and \"{}\" is the root account of the nodes",
+             body->name, account),
          "use an ordinary account of the nodes: --unix-name NAME"});
   if (!control::is_founder(call->host.state(), call->principal.user) && is_system_account(account))
     return call->fail(

@@ -63,7 +63,9 @@ Result<Window> window_of(const Call& call) {
     out.day_to = BILLOW_TRY(parse_day(request.param("until"), now));
   if (out.day_to < out.day_from)
     return fail(Code::invalid,
-                "the report would end before it begins: until is earlier than since");
+                request.has_param("until") ? "the report would end before it begins"
+                                           : "the report would begin in the future",
+                "choose an earlier --since, or a later --until");
   return out;
 }
 
@@ -97,7 +99,7 @@ Result<Scope> scope_of(const Call& call) {
   out.text = out.everything  ? "everything"
              : out.project   ? "project " + name_of(state, out.project)
              : all           ? "all projects"
-             : names.empty() ? "no project: you belong to none"
+             : names.empty() ? "no project, because you are a member of none"
                              : "your projects: " + join(names, ", ");
   if (out.user)
     out.text += fmt::format(", user {}", request.param("user"));

@@ -5,7 +5,9 @@
 
 #include "api/call.h"
 #include "base/limits.h"
+#include "base/relative_time.h"
 #include "base/text.h"
+#include "core/ledger/focus.h"
 
 namespace billow::api::jobs {
 namespace {
@@ -25,13 +27,15 @@ std::optional<JobId> job_to_act_on(CallPtr call) {
   const auto owner = owner_of(call->host.state(), ref->id);
   if (!owner) {  // it ended, and the answer says when and how; or it never was
     with_job_document(call, ref->id, [call](Json document) {
+      const std::string_view state = document["state"].str_or("");
       const std::string exit(document.at("exit", "text").str_or("")),
           label(document["label"].str_or("?"));
+      const auto ended = ledger::parse_focus_time(document["ended_at"].str_or(""));
       call->fail(
           {Code::conflict,
-           fmt::format("job {} has ended: it {} at {}{}", label,
-                       how_it_ended(document["state"].str_or("")), document["ended_at"].str_or("?"),
-                       exit.empty() ? "" : " (" + exit + ")"),
+           fmt::format("job {} has ended: it {}{}{}", label, how_it_ended(state),
+                       ended ? " " + relative_time(*ended, call->host.now(), Zone::utc) : "",
+                       exit.empty() || exit == "done" || exit == state ? "" : ": " + exit),
            fmt::format("only running jobs can be suspended, and only suspended jobs resumed; see "
                        "`billow describe {}`",
                        label)});

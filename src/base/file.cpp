@@ -86,14 +86,6 @@ bool file_exists(const std::string& path) {
   return ::access(path.c_str(), F_OK) == 0;
 }
 
-Status remove_tree(const std::string& path) {
-  std::error_code ec;
-  std::filesystem::remove_all(path, ec);
-  if (ec)
-    return fail(Code::internal, path + ": " + ec.message());
-  return {};
-}
-
 std::string executable_dir() {
   const std::string program = platform::this_program();
   return program.empty() ? "." : std::filesystem::path(program).parent_path().string();

@@ -315,10 +315,16 @@ std::string_view utf8_prefix(std::string_view text, std::size_t bytes_max) {
 }
 
 std::string nearest(std::string_view typed, const std::vector<std::string>& candidates) {
+  // Requests contain such words, and the work grows with the product of both lengths.
+  constexpr std::size_t word_bytes_max = 128;
+  if (typed.size() > word_bytes_max)
+    return {};
   const std::string a = lower(typed);
   std::string best;
   std::size_t best_distance = std::max<std::size_t>(1, a.size() / 3) + 1;
   for (const auto& candidate : candidates) {
+    if (candidate.size() >= a.size() + best_distance)
+      continue;  // so many letters are missing
     const std::string b = lower(candidate);
     // Edit distance in which two swapped letters count as one mistake: people type "rnu".
     std::vector<std::size_t> before, last, row(b.size() + 1);

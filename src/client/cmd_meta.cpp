@@ -12,7 +12,7 @@ namespace billow::client {
 namespace {
 
 constexpr OptionSpec help_options[] = {
-    {"all", 'a', nullptr, "list every command with what it does"},
+    {"all", 'a', nullptr, "list every command with its summary"},
     {"markdown", 0, nullptr, "print the whole reference (docs/cli.md)"},
     {"man", 0, nullptr, "print the manual page of the command, or of billow"},
     {"man-dir", 0, "DIR", "write all manual pages into this directory", false,

@@ -13,6 +13,8 @@
 #include <filesystem>
 
 #include "base/file.h"
+#include "base/files/remove_tree.h"
+#include "base/log.h"
 #include "container/plan.h"
 
 namespace billow::container {
@@ -20,6 +22,19 @@ namespace {
 
 std::string used_path(const std::string& store, const std::string& id) {
   return fmt::format("{}/used/{}", store, id);
+}
+
+constexpr int opening = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+
+// The user owns the store and may put anything there: follow no links and never block.
+std::string uses_of(const std::string& scratch) {
+  const Fd fd(::open((scratch + "/uses").c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  struct stat its {};
+  if (!fd || ::fstat(fd.get(), &its) != 0 || !S_ISREG(its.st_mode))
+    return {};
+  char text[4096];
+  const ssize_t size = ::read(fd.get(), text, sizeof text);
+  return size > 0 ? std::string(text, static_cast<std::size_t>(size)) : std::string();
 }
 
 }  // namespace
@@ -36,10 +51,32 @@ std::vector<std::string> names_in(const std::string& path) {
   return names;
 }
 
+void remove_from_store(const std::string& store,
+                       const std::string& folder,
+                       const std::function<bool(const std::string& name)>& which) {
+  const Fd top(::open(store.c_str(), opening));
+  const Fd inside(top ? ::openat(top.get(), folder.c_str(), opening) : -1);
+  struct stat its {
+  }, inner{};
+  if (!inside || ::fstat(top.get(), &its) != 0 || ::fstat(inside.get(), &inner) != 0)
+    return;
+  if (inner.st_uid != its.st_uid)
+    return log_warn("{}/{} belongs to another user", store, folder);
+  const std::string path = fmt::format("/proc/self/fd/{}", inside.get());
+  for (const std::string& name : names_in(path)) {
+    if (!which(name))
+      continue;
+    // In root's store the containers' own users have directories.
+    const Status gone = its.st_uid == 0 ? remove_tree(path + "/" + name)
+                                        : remove_tree_of_user(path + "/" + name, its.st_uid);
+    if (!gone && file_exists(path + "/" + name))
+      log_warn("{}/{}: {}", store, folder, gone.error().message);
+  }
+}
+
 bool in_use(const std::string& store, const std::string& what) {
   for (const std::string& key : names_in(store + "/scratch"))
-    if (const auto uses = read_file(scratch_dir(store, key) + "/uses", 4096);
-        uses && uses->find(what) != std::string::npos)
+    if (uses_of(scratch_dir(store, key)).find(what) != std::string::npos)
       return true;
   return false;
 }

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,12 @@ namespace billow::container {
 std::vector<std::string> names_in(const std::string& directory);
 
 bool in_use(const std::string& store, const std::string& what);
+// Removes these entries of a folder of the store. For the agent, which may be root: the user owns
+// the store and may put anything there, so no link is followed and no directory of anybody else is
+// entered.
+void remove_from_store(const std::string& store,
+                       const std::string& folder,
+                       const std::function<bool(const std::string& name)>& which);
 // Records that the task of that key uses `what`. The caller holds the store's lock, so that no
 // removal can happen between its check and this mark.
 Status mark_in_use(const std::string& store, const std::string& key, const std::string& what);

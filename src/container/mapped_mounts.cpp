@@ -11,6 +11,8 @@
 #include <cerrno>
 #include <cstdio>
 
+#include "process/open_without_links_linux.h"
+
 namespace billow::container {
 namespace {
 
@@ -25,11 +27,24 @@ struct MountAttributes {
 };
 constexpr long tmpfs_magic = 0x01021994;
 
-Result<Fd> copy_of(const std::string& path, unsigned depth) {
-  Fd fd(static_cast<int>(
-      ::syscall(SYS_open_tree, AT_FDCWD, path.c_str(), clone_tree | O_CLOEXEC | depth)));
+// A file or directory that is to be shown.
+struct Source {
+  std::string path;
+  Fd fd;
+};
+Result<Source> open_source(const std::string& path, bool exact) {
+  Fd fd(exact ? process::open_without_links(path.c_str())
+              : ::open(path.c_str(), O_PATH | O_CLOEXEC));
   if (!fd)
     return fail_errno(path, errno);
+  return Source{path, std::move(fd)};
+}
+
+Result<Fd> copy_of(const Source& source, unsigned depth) {
+  Fd fd(static_cast<int>(
+      ::syscall(SYS_open_tree, source.fd.get(), "", clone_tree | O_CLOEXEC | empty_path | depth)));
+  if (!fd)
+    return fail_errno(source.path, errno);
   return fd;
 }
 
@@ -41,18 +56,18 @@ bool map(int tree, unsigned depth, int user_namespace) {
 }
 
 // With the mounts inside it, if these can be mapped too.
-Result<Fd> mapped_copy(const std::string& path, int user_namespace) {
+Result<Fd> mapped_copy(const Source& source, int user_namespace) {
   for (const unsigned depth : {with_submounts, 0u}) {
-    Fd tree = BILLOW_TRY(copy_of(path, depth));
+    Fd tree = BILLOW_TRY(copy_of(source, depth));
     if (map(tree.get(), depth, user_namespace))
       return tree;
   }
-  return fail_errno("map the owners of " + path, errno);
+  return fail_errno("map the owners of " + source.path, errno);
 }
 
-bool in_memory(const std::string& path) {
+bool in_memory(const Source& source) {
   struct statfs info {};
-  return ::statfs(path.c_str(), &info) == 0 && static_cast<long>(info.f_type) == tmpfs_magic;
+  return ::fstatfs(source.fd.get(), &info) == 0 && static_cast<long>(info.f_type) == tmpfs_magic;
 }
 
 // Since Linux 5.19.
@@ -87,15 +102,16 @@ Result<MappedMounts> MappedMounts::prepare(const Plan& plan, int user_namespace)
   MappedMounts out;
   if (!overlays_take_mapped_layers())
     return fail(Code::unsupported, "this kernel cannot make an image of mapped layers");
-  auto layers = mapped_copy(plan.layers_dir, user_namespace);
+  auto layers = mapped_copy(BILLOW_TRY(open_source(plan.layers_dir, false)), user_namespace);
   if (!layers)
     return fail(Code::unsupported, layers.error().message);
   out.layers_.fd = std::move(*layers);
   for (const Mount& mount : plan.mounts) {
-    auto mapped = mapped_copy(mount.source, user_namespace);
-    if (!mapped && in_memory(mount.source))
+    const Source source = BILLOW_TRY(open_source(mount.source, mount.exact));
+    auto mapped = mapped_copy(source, user_namespace);
+    if (!mapped && in_memory(source))
       return fail(Code::unsupported, mapped.error().message);
-    Copy copy{mapped ? std::move(*mapped) : BILLOW_TRY(copy_of(mount.source, with_submounts))};
+    Copy copy{mapped ? std::move(*mapped) : BILLOW_TRY(copy_of(source, with_submounts))};
     copy.directory = BILLOW_TRY(is_directory(copy.fd.get(), mount.source));
     out.mounts_.push_back(std::move(copy));
   }
@@ -107,6 +123,7 @@ Status MappedMounts::show(const std::string& directory, Plan& plan) const {
   BILLOW_TRY_VOID(attach(layers_.fd.get(), plan.layers_dir, true));
   for (std::size_t i = 0; i < mounts_.size(); ++i) {
     plan.mounts[i].source = fmt::format("{}/{}", directory, i);
+    plan.mounts[i].exact = false;  // nobody else sees it
     BILLOW_TRY_VOID(attach(mounts_[i].fd.get(), plan.mounts[i].source, mounts_[i].directory));
   }
   return {};

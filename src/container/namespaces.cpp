@@ -147,15 +147,14 @@ Status mount_overlay(const OverlayMount& mount) {
         Code::too_large,
         fmt::format("the image has {} layers, more than one mount can take", mount.lower.size()),
         "flatten it: podman build --squash-all");
-  char before[4096];
-  if (!::getcwd(before, sizeof before))
-    return fail_errno("the working directory", errno);
   if (!mount.directory.empty() && ::chdir(mount.directory.c_str()) != 0)
     return fail_errno(mount.directory, errno);
   const int rc = ::mount("overlay", mount.target.c_str(), "overlay", 0, options.c_str());
   const int error = errno;
-  if (!mount.directory.empty() && ::chdir(before) != 0)
-    return fail_errno(before, errno);
+  // Not back to where it was: the unprivileged user of root's container may not enter a working
+  // directory of root. The container has its own.
+  if (!mount.directory.empty() && ::chdir("/") != 0)
+    return fail_errno("/", errno);
   if (rc != 0)
     return fail_errno("mount an overlay at " + mount.target, error);
   return {};

@@ -29,7 +29,8 @@ Status check_network(std::uint64_t inode);
 Status lock_control_groups();
 
 struct OverlayMount {
-  std::string directory;           // base of relative lower directories
+  // Base of relative lower directories. If it is given, the working directory is / afterwards.
+  std::string directory;
   std::vector<std::string> lower;  // topmost first
   std::string upper, work;         // both empty: read-only
   std::string target;

@@ -24,6 +24,7 @@ struct Mount {
   std::string source, target;
   bool read_only = false;
   bool optional = false;  // skipped if the source does not exist
+  bool exact = false;  // the source was checked; a link in it was put there since, and is an error
   bool operator==(const Mount&) const = default;
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
@@ -31,6 +32,7 @@ struct Mount {
     v("target", s.target);
     v("read_only", s.read_only);
     v("optional", s.optional);
+    v("exact", s.exact);
   }
 };
 

@@ -24,6 +24,7 @@
 #include "container/mapped_mounts.h"
 #include "container/namespaces.h"
 #include "container/podman.h"
+#include "process/open_without_links_linux.h"
 #include "process/spawn.h"
 #include "process/user_namespace.h"
 
@@ -234,6 +235,29 @@ bool can_own_processes(const std::string& target) {
   return child && child->wait().ok();
 }
 
+// The runtime would follow links that were put into the path of a volume since it was checked. So
+// it gets another path: that of a mount, in memory that nobody else sees, of what was opened.
+Status hold_volumes(Plan& plan, const Scratch& scratch) {
+  std::size_t number = 0;
+  for (Mount& mount : plan.mounts) {
+    if (!mount.exact)
+      continue;
+    const Fd fd(process::open_without_links(mount.source.c_str()));
+    struct stat info {};
+    if (!fd || ::fstat(fd.get(), &info) != 0)
+      return fail_errno(fmt::format("find the volume {} on this node", mount.source), errno);
+    const std::string held = fmt::format("{}/volume{}", scratch.bundle, number++);
+    if (S_ISDIR(info.st_mode))
+      BILLOW_TRY_VOID(make_directories(held, 0700));
+    else
+      BILLOW_TRY_VOID(write_file_atomic(held, "", 0600));
+    BILLOW_TRY_VOID(container::bind(fmt::format("/proc/self/fd/{}", fd.get()), held, false));
+    mount.source = held;
+    mount.exact = false;
+  }
+  return {};
+}
+
 std::vector<std::string> without_programs(const Plan& plan) {
   std::vector<std::string> out;
   for (const Mount& m : plan.mounts) {
@@ -276,6 +300,7 @@ Status run_in_image(Plan plan,
   // In memory, and in this mount namespace alone: it holds the job's variables, and goes with its
   // last process.
   BILLOW_TRY_VOID(mount_memory(scratch.bundle, "mode=0700,size=16m"));
+  BILLOW_TRY_VOID(hold_volumes(plan, scratch));
   const std::string passwd = read_inside(scratch.root, "/etc/passwd"),
                     groups = read_inside(scratch.root, "/etc/group");
   const bool own_processes = !plan.shared && can_own_processes(scratch.bundle);

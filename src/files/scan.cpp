@@ -18,6 +18,7 @@
 #include "base/platform.h"
 #include "base/text.h"
 #include "files/ignore.h"
+#include "files/list_ahead.h"
 #include "files/scan_cache.h"
 
 namespace billow::files {
@@ -59,15 +60,6 @@ Result<std::size_t> read_up_to(int fd, char* into, std::size_t size, const std::
   return filled;
 }
 
-// Billow's own directories below a home: a head's data, caches, and logins with their tokens.
-bool is_billows_own(std::string_view path) {
-  for (const std::string_view own :
-       {".local/share/billow", ".local/state/billow", ".cache/billow", ".config/billow"})
-    if (path == own)
-      return true;
-  return false;
-}
-
 // Checks sizes first and reads afterwards, so that a tree that is too large fails at once.
 class Walker {
  public:
@@ -75,7 +67,9 @@ class Walker {
 
   Result<Scan> run() {
     if (options_.only.empty()) {
+      ahead_ = list_ahead(options_.root, options_.ignore_files);
       BILLOW_TRY_VOID(directory(""));
+      ahead_.clear();
     } else {
       std::vector<std::string> wanted = options_.only;
       std::sort(wanted.begin(), wanted.end());
@@ -122,62 +116,60 @@ class Walker {
     if (std::any_of(out_.tree.entries.begin(), out_.tree.entries.end(),
                     [&](const Entry& e) { return e.path == path; }))
       return {};
-    return entry(AT_FDCWD, full(path), path);
+    return entry({.name = full(path)}, path);
   }
 
   Status directory(const std::string& path) {
-    DIR* dir = ::opendir(full(path).c_str());
-    if (!dir)
-      return fail_errno(full(path), errno);
-    const auto all = [&]() -> Status {
-      std::vector<std::string> names;
-      while (const dirent* item = ::readdir(dir))
-        if (std::strcmp(item->d_name, ".") != 0 && std::strcmp(item->d_name, "..") != 0)
-          names.emplace_back(item->d_name);
-      std::sort(names.begin(), names.end());
-      const IgnoreRules above = rules_;
-      for (const char* file : {".gitignore", ".billowignore"}) {
-        if (!options_.ignore_files || !std::binary_search(names.begin(), names.end(), file))
-          continue;
-        struct stat info {};
-        if (::lstat((full(path) + "/" + file).c_str(), &info) != 0 || !S_ISREG(info.st_mode))
-          continue;  // reading a pipe might never end
-        if (const auto text = read_file(full(path) + "/" + file, 1 << 20))
-          rules_.add(path, *text);
+    Listing fresh;
+    const auto ahead = ahead_.find(path);
+    if (ahead == ahead_.end())
+      if (const int error = list_directory(full(path), fresh)) {
+        // Removed after the directory above it was listed, like a file in `digest`.
+        if (error != ENOENT || path.empty() || !options_.only.empty())
+          return fail_errno(full(path), error);
+        out_.tree.entries.pop_back();
+        return {};
       }
-      for (const std::string& name : names)
-        BILLOW_TRY_VOID(entry(::dirfd(dir), name, path.empty() ? name : path + "/" + name));
-      rules_ = above;
-      return {};
-    };
-    const Status done = all();
-    ::closedir(dir);
-    return done;
+    const Listing& listed = ahead == ahead_.end() ? fresh : ahead->second;
+    const IgnoreRules above = rules_;
+    for (const char* file : ignore_file_names) {
+      const auto at = std::ranges::lower_bound(listed, std::string_view(file), {}, &Listed::name);
+      // Reading a pipe might never end.
+      if (!options_.ignore_files || at == listed.end() || at->name != file || !S_ISREG(at->mode))
+        continue;
+      if (const auto text = read_file(full(path) + "/" + file, ignore_file_bytes_max))
+        rules_.add(path, *text);
+    }
+    for (const Listed& one : listed)
+      BILLOW_TRY_VOID(entry(one, path.empty() ? one.name : path + "/" + one.name));
+    rules_ = above;
+    return {};
   }
 
-  // `name` is the path as seen from the descriptor.
-  Status entry(int at, const std::string& name, const std::string& path) {
-    struct stat info {};
-    if (::fstatat(at, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0)
-      return errno == ENOENT && options_.only.empty() ? Status{} : fail_errno(full(path), errno);
-    const auto verdict = options_.ignore_files ? rules_.verdict(path, S_ISDIR(info.st_mode))
+  Status entry(const Listed& listed, const std::string& path) {
+    Listed asked;
+    const Listed& info = listed.known ? listed : asked;
+    if (!listed.known)
+      if (const int error = look_at(AT_FDCWD, full(path).c_str(), asked))
+        return error == ENOENT && options_.only.empty() ? Status{} : fail_errno(full(path), error);
+    const auto verdict = options_.ignore_files ? rules_.verdict(path, S_ISDIR(info.mode))
                                                : IgnoreRules::Verdict::taken;
     if (verdict == IgnoreRules::Verdict::left_out ||
-        (options_.ignore_files && (name == ".git" || is_billows_own(path))))
+        (options_.ignore_files && (listed.name == ".git" || is_billows_own(path))))
       return {};
     if (out_.tree.entries.size() >= tree_entries_max)
       return fail(Code::too_large,
                   fmt::format("{} has more than {} files", options_.root, tree_entries_max),
                   hint());
-    Entry e{.path = path, .kind = Kind::file, .mode = info.st_mode & 0777u};
-    if (S_ISDIR(info.st_mode)) {
+    Entry e{.path = path, .kind = Kind::file, .mode = info.mode & 0777u};
+    if (S_ISDIR(info.mode)) {
       e.kind = Kind::directory;
       out_.tree.entries.push_back(std::move(e));
       return directory(path);
     }
-    if (S_ISLNK(info.st_mode)) {
+    if (S_ISLNK(info.mode)) {
       char target[PATH_MAX];
-      const ssize_t n = ::readlinkat(at, name.c_str(), target, sizeof target);
+      const ssize_t n = ::readlink(full(path).c_str(), target, sizeof target);
       if (n <= 0)
         return {};
       e.kind = Kind::link;
@@ -191,7 +183,7 @@ class Walker {
       out_.tree.entries.push_back(std::move(e));
       return {};
     }
-    if (!S_ISREG(info.st_mode))
+    if (!S_ISREG(info.mode))
       return {};  // sockets, pipes and devices are left out
     if (verdict == IgnoreRules::Verdict::none && looks_secret(path)) {
       out_.warnings.push_back(fmt::format(
@@ -199,8 +191,8 @@ class Walker {
           path));
       return {};
     }
-    e.size = static_cast<std::uint64_t>(info.st_size);
-    Known now{e.size, info.st_ino, platform::modified_ns(info), platform::changed_ns(info), {}};
+    e.size = info.size;
+    Known now{e.size, info.inode, info.mtime_ns, info.ctime_ns, {}};
     if (e.size > 0 && cache_.find(path, now))
       e.pieces = std::move(now.pieces);
     else if (e.size > 0)
@@ -326,6 +318,7 @@ class Walker {
 
   const ScanOptions& options_;
   ScanCache cache_;
+  std::unordered_map<std::string, Listing> ahead_;
   IgnoreRules rules_;
   Scan out_;
   std::vector<Unread> unread_;

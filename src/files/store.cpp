@@ -192,9 +192,10 @@ std::vector<Sha256> Store::missing(const std::string& owner, const std::vector<S
   std::vector<Sha256> out;
   DigestSet asked;
   const Pack* last = nullptr;
+  const DigestSet* owned = owner.empty() ? nullptr : &owners_.all_of(owner);
   for (const Sha256& digest : digests) {
     const auto found = places_.find(digest);
-    if (found == places_.end() || (!owner.empty() && !owners_.has(owner, digest))) {
+    if (found == places_.end() || (owned && !owned->contains(digest))) {
       if (asked.insert(digest).second)
         out.push_back(digest);
     } else if (&*found->second.pack != last) {

@@ -248,7 +248,9 @@ class Gateway final : public ProxyHost {
   bool pass_on(const std::shared_ptr<Front>& front,
                const std::shared_ptr<LiveEndpoint>& endpoint,
                Duration waited);
+  bool others_may_serve(const LiveEndpoint& endpoint) const;
   void tick();
+  void refuse_hopeless(LiveEndpoint& endpoint, SteadyTime now);
   void free_capacity();
   void give_up_on_ended(SteadyTime now);
   void check_health(const std::shared_ptr<LiveEndpoint>& endpoint,

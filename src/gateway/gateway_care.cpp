@@ -25,6 +25,29 @@ std::string why_waiting(const LiveEndpoint& endpoint) {
 
 }  // namespace
 
+// Those that wait for what cannot serve. What another gateway passed on is not passed on again.
+void Gateway::refuse_hopeless(LiveEndpoint& endpoint, SteadyTime now) {
+  if (endpoint.router.held() == 0)
+    return;
+  const std::string why = endpoint.hopeless(now);
+  if (why.empty())
+    return;
+  const bool others = others_may_serve(endpoint);
+  std::vector<RequestId> waiting;
+  for (const auto& [id, held] : endpoint.router.queue()) {
+    const auto found = held_.find(id);
+    if (!others || (found != held_.end() && found->second->ticket.from_peer))
+      waiting.push_back(id);
+  }
+  for (RequestId id : waiting) {
+    auto answer =
+        net::problem(503, fmt::format("endpoint {} cannot serve: {}", endpoint.name(), why),
+                     "see `billow endpoints " + endpoint.name() + "` and its logs");
+    answer.headers.add("Retry-After", std::to_string(endpoint.retry_after_s(now)));
+    refuse_held(endpoint, id, std::move(answer));
+  }
+}
+
 void Gateway::tick() {
   const Decision decision(*this);
   const auto now = loop_.steady();
@@ -41,19 +64,7 @@ void Gateway::tick() {
       late.headers.add("Retry-After", std::to_string(endpoint->retry_after_s(now)));
       refuse_held(*endpoint, id, std::move(late));
     }
-    if (endpoint->router.held() > 0) {
-      if (const std::string why = endpoint->hopeless(now); !why.empty()) {
-        std::vector<RequestId> waiting;
-        for (const auto& [id, held] : endpoint->router.queue())
-          waiting.push_back(id);
-        for (RequestId id : waiting) {
-          auto answer = net::problem(503, fmt::format("endpoint {} cannot serve: {}", name, why),
-                                     "see `billow endpoints " + name + "` and its logs");
-          answer.headers.add("Retry-After", std::to_string(endpoint->retry_after_s(now)));
-          refuse_held(*endpoint, id, std::move(answer));
-        }
-      }
-    }
+    refuse_hopeless(*endpoint, now);
     leave_waiting_endpoint(endpoint, now);
     check_due(endpoint);
     for (ReplicaKey key : endpoint->due_live_checks(now))

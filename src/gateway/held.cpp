@@ -18,7 +18,8 @@ void Gateway::hold_or_give(const std::shared_ptr<Front>& front,
   Ticket& ticket = front->ticket;
   if (pass_on(front, to, {}))
     return;
-  if (const std::string why = endpoint.hopeless(now); !why.empty()) {
+  if (const std::string why = endpoint.hopeless(now);
+      !why.empty() && (ticket.from_peer || !others_may_serve(endpoint))) {
     auto answer = net::problem(
         503, fmt::format("endpoint {} cannot serve: {}", endpoint.name(), why),
         "see `billow endpoints " + endpoint.name() + "` and its logs", front->request_id());
@@ -52,6 +53,15 @@ void Gateway::hold_or_give(const std::shared_ptr<Front>& front,
   endpoint.steer(now);
 }
 
+// Whether a replica of another region may serve what this region cannot. A gateway that has just
+// started has not heard from the others yet: it waits for their first answer before it refuses.
+bool Gateway::others_may_serve(const LiveEndpoint& endpoint) const {
+  const auto& elsewhere = endpoint.row().elsewhere;
+  return !endpoint.awake() && peers_->may_reach([&](const std::string& region) {
+    return std::ranges::any_of(elsewhere, [&](const Elsewhere& e) { return e.region == region; });
+  });
+}
+
 // A request that this region cannot serve now goes to the nearest region with an awake replica, or
 // to one that sleeps if ours does not come soon or may not start. It still counts as demand of this
 // region, so a replica is woken here.
@@ -61,7 +71,8 @@ bool Gateway::pass_on(const std::shared_ptr<Front>& front,
   const auto& elsewhere = endpoint->row().elsewhere;
   if (elsewhere.empty() || front->ticket.from_peer || endpoint->awake())
     return false;
-  const bool anyone = !endpoint->row().steered || waited > pass_on_patience;
+  const bool anyone = !endpoint->row().steered || waited > pass_on_patience ||
+                      !endpoint->hopeless(loop_.steady()).empty();
   const auto to = peers_->nearest([&](const std::string& region) {
     return std::any_of(elsewhere.begin(), elsewhere.end(), [&](const Elsewhere& e) {
       return e.region == region && (anyone || e.awake > 0);

@@ -106,6 +106,7 @@ void Peers::ask(const std::shared_ptr<Peer>& peer) {
                    live->row.region.empty() ? "beside this one" : "of region " + live->row.region,
                    there ? "answers" : "does not answer");
         live->there = there;
+        live->asked = true;
       });
 }
 
@@ -117,6 +118,12 @@ std::shared_ptr<Upstream> Peers::nearest(
         (!best || peer->round_trip_ns < best->round_trip_ns))
       best = peer.get();
   return best ? best->upstream : nullptr;
+}
+
+bool Peers::may_reach(const std::function<bool(const std::string& region)>& fits) const {
+  return std::ranges::any_of(peers_, [&](const auto& peer) {
+    return (peer->there || !peer->asked) && fits(peer->row.region);
+  });
 }
 
 void Peers::lost(ReplicaKey key) {

@@ -36,6 +36,8 @@ class Peers {
   // The nearest reachable one whose region `fits`; null if there is none.
   std::shared_ptr<Upstream> nearest(
       const std::function<bool(const std::string& region)>& fits) const;
+  // Whether there is one, or one that has not been heard from yet.
+  bool may_reach(const std::function<bool(const std::string& region)>& fits) const;
   // It could not be reached: skipped until it answers again.
   void lost(ReplicaKey key);
   static bool is_peer(ReplicaKey key) { return (key & first_key) != 0; }
@@ -48,6 +50,7 @@ class Peers {
     std::unique_ptr<net::HttpClient> client;  // trusts only its certificate; null: it has none
     // Heard of on the first loop; all of them choose by it.
     std::atomic<bool> there = false;
+    std::atomic<bool> asked = false;  // the first probe has ended
     std::atomic<std::int64_t> round_trip_ns = 0;
     bool asking = false;
     SteadyTime ask_at;

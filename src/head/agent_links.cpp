@@ -20,8 +20,6 @@ using namespace wire::agent_v1;
 
 namespace {
 constexpr std::size_t frame_margin = 4096;  // for the frame around a message
-// A hello may be this late. One that seems later follows a hello whose time was wrong.
-constexpr Duration hello_late_max = minutes(10);
 }  // namespace
 
 void AgentLinks::refuse(const AgentLinkPtr& link, std::string message, std::string hint) {
@@ -54,11 +52,14 @@ void AgentLinks::hello(const AgentLinkPtr& link, const Hello& h) {
   // Before the hello can affect the node that already has this name.
   if (const Status believed =
           control::check_hello(engine.state(), {h.offer, h.tasks, link->credential});
-      !believed)
+      !believed) {
+    const auto token = engine.state().tokens.find(link->credential);
+    if (on_refused_ && token != engine.state().tokens.end() && token->second.pool)
+      on_refused_(token->second.node, believed.error().message);
     return refuse(link, believed.error().message, believed.error().hint);
+  }
   LastHello& last = last_hello_[h.offer.name];
-  if (last.boot_id == h.offer.boot_id && last.credential == link->credential &&
-      h.sent_at < last.sent_at && last.sent_at - h.sent_at < hello_late_max) {
+  if (last.credential == link->credential && link->number < last.link) {
     log_info("node {}: a late hello of an earlier connection is ignored", h.offer.name);
     return link->close("the node has a newer connection");
   }
@@ -75,7 +76,7 @@ void AgentLinks::hello(const AgentLinkPtr& link, const Hello& h) {
     links_.erase(known->id);
     old->close("connected again");
   }
-  last = {h.offer.boot_id, h.sent_at, link->credential};
+  last = {link->number, link->credential};
   link->name = h.offer.name;
   arriving_[h.offer.name] = link;
   engine.execute(AgentHello{h.offer, h.tasks, link->credential}, {"node:" + h.offer.name, ""},
@@ -94,9 +95,7 @@ void AgentLinks::hello(const AgentLinkPtr& link, const Hello& h) {
 void AgentLinks::accepted(const AgentLinkPtr& link, const Hello& h) {
   Engine& engine = engine_();
   const Node* node = engine.state().node_by_name(h.offer.name);
-  const LastHello& last = last_hello_[h.offer.name];
-  if (!node || !link->open() || last.boot_id != h.offer.boot_id || last.sent_at != h.sent_at ||
-      last.credential != link->credential)
+  if (!node || !link->open() || last_hello_[h.offer.name].link != link->number)
     return;
   link->node = node->id;
   links_[node->id] = link;

@@ -10,9 +10,11 @@
 // first, then says hello again; only then does it get work.
 //
 // Invariant: at most one link speaks for a node, the one with the newest hello. A late hello from a
-// connection that its agent has given up changes nothing, because it does not know later tasks.
+// connection that its agent has given up changes nothing, because it does not know later tasks; it
+// may even be of an earlier boot of the machine.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <set>
@@ -36,10 +38,16 @@ class AgentLink {
   virtual bool confidential() const { return true; }  // encrypted or local: secrets may be sent
   virtual bool certified() const { return true; }     // its certificate has not expired
 
+  // In the order in which connections were opened. An agent opens one when it has given up the one
+  // before.
+  const std::uint64_t number = ++opened_;
   NodeId node;  // zero until its hello was accepted
   std::string name;
   TokenId credential;  // its token; zero if there are none (tests)
   SteadyTime heard;    // when its last frame arrived
+
+ private:
+  static inline std::atomic<std::uint64_t> opened_ = 0;
 };
 using AgentLinkPtr = std::shared_ptr<AgentLink>;
 
@@ -79,6 +87,11 @@ class AgentLinks {
   void deliver(const control::Effect& effect);
   void on_start(std::function<void(wire::agent_v1::Start&, bool confidential)> complete) {
     complete_ = std::move(complete);
+  }
+  // Called when the hello of a rented machine's agent is refused, with the name that its credential
+  // is for and the reason.
+  void on_refused(std::function<void(const std::string& machine, const std::string& why)> fn) {
+    on_refused_ = std::move(fn);
   }
   // On a timer. Cuts silent links (`cut` is called for each), declares nodes silent and, much
   // later, fenced.
@@ -126,6 +139,7 @@ class AgentLinks {
   const Clock& clock_;
   std::function<Engine&()> engine_;
   std::function<void(wire::agent_v1::Start&, bool)> complete_;
+  std::function<void(const std::string&, const std::string&)> on_refused_;
   std::unordered_map<NodeId, AgentLinkPtr> links_;
   std::unordered_map<TaskId, std::string> waits_for_;
   std::unordered_map<TaskId, Port> ports_;
@@ -145,8 +159,7 @@ class AgentLinks {
   // it stays connected.
   std::unordered_map<std::string, AgentLinkPtr> arriving_;
   struct LastHello {
-    std::string boot_id;
-    SteadyTime sent_at;  // by the agent's clock, which never goes back within a boot
+    std::uint64_t link = 0;
     TokenId credential;
   };
   std::unordered_map<std::string, LastHello> last_hello_;  // by node name

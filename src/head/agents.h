@@ -69,6 +69,9 @@ class Agents {
   void on_start(std::function<void(wire::agent_v1::Start&, bool confidential)> complete) {
     links_.on_start(std::move(complete));
   }
+  void on_refused(std::function<void(const std::string& machine, const std::string& why)> fn) {
+    links_.on_refused(std::move(fn));
+  }
   const wire::agent_v1::Heartbeat* readings(NodeId node) const;
   std::string waits_for(TaskId task) const { return links_.waits_for(task); }
   AgentLinks::Port port(TaskId task) const { return links_.port(task); }

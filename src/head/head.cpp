@@ -203,6 +203,10 @@ void Head::connect_agents() {
   agents_->on_reclaimed([this](const std::string& node) {
     return pools_ ? pools_->why_leaving(node) : std::string();
   });
+  agents_->on_refused([this](const std::string& machine, const std::string& why) {
+    if (pools_)
+      pools_->note_refused(machine, why);
+  });
   agents_->on_heartbeat([this](NodeId node, const wire::agent_v1::Heartbeat& beat) {
     sampling_->look_at_health(node, beat);
   });

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "core/control/decide/decide.h"
+#include "core/control/decide/installation_secrets.h"
 #include "core/control/money.h"
 #include "core/wire/codec.h"
 #include "net/guard.h"
@@ -88,8 +89,13 @@ struct Teller {
     // A head that begins has heard of nobody yet.
     if (at_start)
       return false;
-    return tell("node.unreachable", "", fmt::format("node {} does not answer", node(e.node)),
-                Json::object({{"node", node(e.node)}}));
+    const auto of = state.nodes.find(e.node);
+    const std::string note =
+        of == state.nodes.end() ? std::string() : control::silent_note(state, of->second);
+    return tell(
+        "node.unreachable", "",
+        fmt::format("node {} does not answer{}{}", node(e.node), note.empty() ? "" : ": ", note),
+        Json::object({{"node", node(e.node)}}));
   }
   bool operator()(const NodeReleased& e) {
     return tell("node.released", "",
@@ -212,8 +218,21 @@ void Notifier::tell(ledger::Notice notice) {
   }
 }
 
+Result<ledger::WebhookKeys> Notifier::keys(std::uint64_t webhook) const {
+  const auto& secrets = options_.engine().state().secrets;
+  const std::string record = control::webhook_keys_record(webhook);
+  const auto replaced = secrets.find({ProjectId{}, record});
+  if (replaced == secrets.end()) {
+    const std::string first = hmac_sha256_hex(options_.key, fmt::format("webhook {}", webhook));
+    return ledger::WebhookKeys{.key = "whsec_" + first.substr(0, 48), .old = {}, .old_until = {}};
+  }
+  return ledger::webhook_keys_of(
+      BILLOW_TRY(options_.keeper->opened(record, replaced->second.sealed)));
+}
+
 std::string Notifier::secret(std::uint64_t webhook) const {
-  return "whsec_" + hmac_sha256_hex(options_.key, fmt::format("webhook {}", webhook)).substr(0, 48);
+  auto found = keys(webhook);
+  return found ? std::move(found->key) : std::string();
 }
 
 std::size_t Notifier::waiting(std::uint64_t webhook) const {
@@ -226,12 +245,15 @@ std::shared_ptr<net::HttpClient::Call> Notifier::post(const Webhook& webhook,
                                                       std::function<void(Result<int>)> done) {
   const auto path = webhook.url.find('/', webhook.url.find("://") + 3);
   auto endpoint = net::parse_endpoint(webhook.url.substr(0, path));
-  if (!endpoint) {
-    loop_.post([done, error = endpoint.error()] { done(pass(error)); });
+  const auto signing = keys(webhook.id);
+  if (!endpoint || !signing) {
+    loop_.post(
+        [done, error = endpoint ? signing.error() : endpoint.error()] { done(pass(error)); });
     return nullptr;
   }
-  const ledger::WebhookMessage message = ledger::sign(
-      notice, sha256_hex(options_.key).substr(0, 16), secret(webhook.id), options_.clock->wall());
+  const WallTime now = options_.clock->wall();
+  const ledger::WebhookMessage message =
+      ledger::sign(notice, sha256_hex(options_.key).substr(0, 16), signing->in_force(now), now);
   net::ClientRequest request;
   request.endpoint = *endpoint;
   request.method = net::Method::post;

@@ -14,6 +14,7 @@
 
 #include "core/ledger/notify.h"
 #include "head/engine.h"
+#include "head/secrets/secret_keeper.h"
 #include "net/http/http_client.h"
 #include "net/loop.h"
 
@@ -26,11 +27,12 @@ std::optional<ledger::Notice> notice_of(const control::State& state, const Event
 class Notifier {
  public:
   struct Options {
-    std::string key;      // webhooks' secrets are made from it
+    std::string key;      // webhooks' first secrets are made from it
     std::string command;  // run by /bin/sh for each notice, JSON on its standard input; empty: none
     std::vector<std::string> webhook_hosts;  // of private networks, that webhooks may call
     std::function<Engine&()> engine;
     Journal* journal = nullptr;
+    const SecretKeeper* keeper = nullptr;  // opens the keys that replaced the first ones
     const Clock* clock = nullptr;
   };
   static Result<std::unique_ptr<Notifier>> create(net::Loop& loop, Options options);
@@ -43,6 +45,7 @@ class Notifier {
   // a crash. Its kind must be unique, since its id is made from it.
   void tell(ledger::Notice notice);
   std::size_t waiting(std::uint64_t webhook) const;
+  // What its messages are signed with now; empty: it cannot be opened.
   std::string secret(std::uint64_t webhook) const;
   void test(std::uint64_t webhook, std::function<void(Result<int>)> done);
 
@@ -55,6 +58,7 @@ class Notifier {
     net::Timer again;
   };
   Notifier(net::Loop& loop, Options options) : loop_(loop), options_(std::move(options)) {}
+  Result<ledger::WebhookKeys> keys(std::uint64_t webhook) const;
   void send(std::uint64_t webhook);
   void finished(std::uint64_t webhook, bool settled);
   std::shared_ptr<net::HttpClient::Call> post(const Webhook& webhook,

@@ -150,9 +150,9 @@ void Pools::add_ended(PoolId id,
   std::vector<std::string> ended;
   const std::set<std::string> there = names_in(listed);
   for (const auto& [name, machine] : engine_().state().machines) {
-    const Ending* const ending = ending_of(r, name, machine.external);
+    const Ended* const ending = ending_of(r, name, machine.external);
     if (machine.pool == id && machine.state == MachineState::releasing && ending &&
-        ending->agreed.ns != 0 && ending->agreed < asked && !there.contains(name) &&
+        ending->second.agreed.ns != 0 && ending->second.agreed < asked && !there.contains(name) &&
         r.lacking.contains(name))
       ended.push_back(name);
   }
@@ -247,6 +247,22 @@ void Pools::extend(PoolId id, Running& r, const std::vector<MachineSighting>& li
     r.extending = false;
 }
 
+// A machine that was listed, is missing and is silent has ended, if that does not change: the books
+// end with the first list that lacks it, although it is kept until its jobs cannot run twice.
+void Pools::note_missing(PoolId id,
+                         Running& r,
+                         const std::set<std::string>& there,
+                         SteadyTime began) {
+  std::map<std::string, SteadyTime> missing;
+  for (const auto& [name, machine] : engine_().state().machines)
+    if (machine.pool == id && !machine.external.empty() && !there.contains(name) &&
+        !answers(id, name)) {
+      const auto before = r.missing_since.find(name);
+      missing[name] = before == r.missing_since.end() ? began : before->second;
+    }
+  r.missing_since = std::move(missing);
+}
+
 // Adds the machines that this list lacks and that may exist all the same, as they were seen last. A
 // list may be late or wrong, so a machine that was listed before is missed only after a while and
 // several lists; one that was never listed may appear as long after its last order as a list may
@@ -276,6 +292,36 @@ void Pools::add_undecided(PoolId id, Running& r, std::vector<MachineSighting>& l
     listed.back().twin_of = machine.twin_of;
     r.next_look = std::min(r.next_look, now + seconds(1));
   }
+}
+
+// The machine of an order without an answer may exist: until a list shows it, its note says so. A
+// machine that no list has shown has no other note.
+void Pools::add_unanswered(PoolId id, Running& r, std::vector<MachineSighting>& listed) const {
+  // A disk that is listed, a machine that has joined: their orders need no answer any more.
+  std::erase_if(r.unanswered, [&](const auto& order) {
+    const auto of = engine_().state().machines.find(order.first);
+    return of == engine_().state().machines.end() || of->second.state != MachineState::wanted ||
+           !of->second.external.empty();
+  });
+  for (const auto& [name, machine] : engine_().state().machines) {
+    if (machine.pool != id || machine.is_disk() || machine.state != MachineState::wanted ||
+        !machine.external.empty())
+      continue;
+    const auto order = r.unanswered.find(name);
+    const std::string note =
+        order == r.unanswered.end()
+            ? std::string()
+            : fmt::format("the provider did not answer its order ({}); the machine may exist",
+                          order->second);
+    const auto seen = std::ranges::find(listed, name, &MachineSighting::name);
+    if (seen == listed.end() && note != machine.note)
+      listed.push_back({.name = name, .external = {}, .note = note});
+    else if (seen != listed.end() && seen->external.empty())
+      seen->note = note;
+    else if (seen != listed.end())
+      r.unanswered.erase(name);
+  }
+  note_unanswered(name_of(id), r);
 }
 
 // Whether an order of the machine may still bring it.

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <thread>
+#include <tuple>
 
 #include "base/log.h"
 #include "base/text.h"
@@ -24,28 +24,24 @@ constexpr Duration loud_every = minutes(1);
 
 }  // namespace
 
-// Several at a time: an engine's tool spends most of its time waiting. A lane that is no thread
-// makes none.
-void Pools::in_parallel(std::size_t count, const std::function<void(std::size_t)>& one) const {
-  const std::size_t at_once = options_.lane ? 1 : ask_at_once_max;
-  for (std::size_t from = 0; from < count && !ending_; from += at_once) {
-    std::vector<std::thread> threads;
-    for (std::size_t i = from + 1; i < std::min(count, from + at_once); ++i)
-      threads.emplace_back([&, i] { one(i); });
-    one(from);
-    for (std::thread& thread : threads)
-      thread.join();
+// A machine that failed before a list told the state its id was ended by the id in that list. There
+// may be several of its name: all of them must have ended, so the one that has not counts.
+const Pools::Ended* Pools::ending_of(const Running& r,
+                                     const std::string& name,
+                                     const std::string& external) {
+  if (!external.empty()) {
+    const auto found = r.endings.find({name, external});
+    return found == r.endings.end() ? nullptr : &*found;
   }
-}
-
-const Pools::Ending* Pools::ending_of(const Running& r,
-                                      const std::string& name,
-                                      const std::string& external) {
-  // A machine that failed before a list told the state its id was ended by the id in that list.
-  const auto found = r.endings.lower_bound({name, external});
-  const bool known = found != r.endings.end() && found->first.first == name &&
-                     (external.empty() || found->first.second == external);
-  return known ? &found->second : nullptr;
+  const auto settled = [](const Ending& ending) {
+    return std::tuple(ending.agreed.ns != 0, ending.under_way, -ending.agreed.ns);
+  };
+  const Ended* out = nullptr;
+  for (auto at = r.endings.lower_bound({name, ""});
+       at != r.endings.end() && at->first.first == name; ++at)
+    if (!out || settled(at->second) < settled(out->second))
+      out = &*at;
+  return out;
 }
 
 // Ends what was released, without a list: lists hang and fail, and the machine is billed meanwhile.
@@ -58,26 +54,26 @@ void Pools::release_known(PoolId id, Running& r) {
   for (const auto& [name, machine] : engine_().state().machines) {
     if (machine.pool != id || machine.state != MachineState::releasing)
       continue;
-    const Ending* const ending = ending_of(r, name, machine.external);
-    if ((ending && (ending->under_way || ending->agreed.ns != 0)) || still_busy(id, name))
+    const Ended* const ending = ending_of(r, name, machine.external);
+    if ((ending && (ending->second.under_way || ending->second.agreed.ns != 0)) ||
+        still_busy(id, name))
       continue;
-    if (!can_end_unlisted(r, machine)) {
+    const std::string external = ending ? ending->first.second : machine.external;
+    if (external.empty() && !can_end_unlisted(r, machine)) {
       if (r.given_back.insert(name).second && r.list_error.empty())
         r.next_look = std::min(r.next_look, clock_.steady());
       continue;
     }
     known.emplace_back();
     known.back().name = name;
-    known.back().external = machine.external;
+    known.back().external = external;
     known.back().twin_of = machine.twin_of;
   }
   end_machines(id, r, std::move(known));
 }
 
-// Without its id only if no list may be expected to say it.
+// A machine without an id is ended by its name only if no list may be expected to say the id.
 bool Pools::can_end_unlisted(const Running& r, const Machine& machine) const {
-  if (!machine.external.empty())
-    return true;
   const bool slow = r.listing && clock_.steady() - r.list_asked > list_slow;
   return r.pool->ends_by_name() && !r.in_flight.contains(machine.name) &&
          (slow || !r.list_error.empty());
@@ -109,8 +105,8 @@ void Pools::release_listed(PoolId id,
   }
   // The list may be older than the last answer.
   std::erase_if(unwanted, [&](const MachineSighting& machine) {
-    const Ending* const ending = ending_of(r, machine.name, machine.external);
-    return ending && ending->answered >= asked;
+    const Ended* const ending = ending_of(r, machine.name, machine.external);
+    return ending && ending->second.answered >= asked;
   });
   end_machines(id, r, std::move(unwanted));
 }
@@ -136,8 +132,8 @@ std::vector<MachineSighting> Pools::strays(Running& r, std::vector<MachineSighti
 void Pools::end_machines(PoolId id, Running& r, std::vector<MachineSighting> machines) {
   const SteadyTime now = clock_.steady();
   const auto answered = [&](const MachineSighting& machine) {
-    const Ending* const ending = ending_of(r, machine.name, machine.external);
-    return ending ? ending->answered : SteadyTime{};
+    const Ended* const ending = ending_of(r, machine.name, machine.external);
+    return ending ? ending->second.answered : SteadyTime{};
   };
   std::ranges::stable_sort(machines, {}, answered);
   std::vector<MachineSighting> begun;
@@ -213,6 +209,37 @@ std::string Pools::why_not_ended(const Ending& ending) const {
     return fmt::format("accepted {} ago, but no list shows that it has ended",
                        format_duration(now - ending.agreed));
   return {};
+}
+
+// Lists may fail for long after a provider has accepted an end. If it does not say when the machine
+// ended, that was when it accepted, or when a list showed the machine last. Until a list shows the
+// end, the books go on: nobody knows that the machine has ended.
+std::map<std::string, Duration> Pools::ended_for(PoolId id, const Running& r) const {
+  const SteadyTime now = clock_.steady();
+  std::map<std::string, Duration> out;
+  for (const auto& [name, since] : r.missing_since)
+    out[name] = now - since;
+  for (const auto& [name, machine] : engine_().state().machines) {
+    const Ended* const ending = machine.pool == id ? ending_of(r, name, machine.external) : nullptr;
+    if (!ending || ending->second.agreed.ns == 0)
+      continue;
+    const auto shown = r.shown.find(name);
+    const SteadyTime last = shown == r.shown.end() ? SteadyTime{} : shown->second;
+    out[name] = std::max(out[name], now - std::max(ending->second.agreed, last));
+  }
+  return out;
+}
+
+std::string Pools::ending(const Machine& machine) const {
+  const auto found = running_.find(machine.pool);
+  if (machine.state != MachineState::releasing || found == running_.end() || !found->second ||
+      found->second->list_error.empty())
+    return {};
+  const Ended* const ending = ending_of(*found->second, machine.name, machine.external);
+  if (!ending || ending->second.agreed.ns == 0)
+    return {};
+  return fmt::format("its provider accepted the deletion {} ago; billed until a list shows its end",
+                     format_duration(clock_.steady() - ending->second.agreed));
 }
 
 // A machine that is not ended is billed.

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "core/control/renting/twins.h"
+#include "core/control/renting/unused.h"
 #include "net/workers.h"
 #include "pool/kinds.h"
 #include "pool/node_facts.h"
@@ -50,14 +51,10 @@ bool is_node_of(const std::string& node, const std::string& machine) {
 // Creating, listing and ending machines run on threads of their own: a provider that hangs in one
 // of them holds up none of the others, and a machine that it does not end no other machine.
 
-// Orders: filled on the loop, carried out on a thread of the pool, read on the loop.
-struct Pools::Orders {
-  std::vector<pool::Order> wanted;
-  std::size_t tokens_left = 0;
-  std::string error;
-  std::vector<std::string> made;
-  std::vector<OrderFailed> refused;
-  std::set<std::string> again;  // asked for before, by an order of which the answer was lost
+// An order: filled on the loop, carried out on a thread of the pool.
+struct Pools::Asked {
+  pool::Order order;
+  bool again = false;  // asked for before, by an order of which the answer was lost
 };
 
 Pools::Pools(net::Loop& loop, const Clock& clock, std::function<Engine&()> engine, Options options)
@@ -74,11 +71,27 @@ Pools::~Pools() {
       running->pool->stop();
 }
 
+// Machines whose time to join has passed while no head ran are given back, but are no sign that
+// others would not join: five of them would stop their pool.
+void Pools::inherit() {
+  Engine& engine = engine_();
+  std::vector<std::string> late;
+  for (const auto& [name, machine] : engine.state().machines) {
+    inherited_.insert(name);
+    if (!machine.is_disk() &&
+        control::failed_to_join(engine.state(), machine,
+                                {.now = engine.now(), .billed = engine.billed()}))
+      late.push_back(name);
+  }
+  for (const std::string& name : late)
+    engine.execute(ReleaseMachine{name, "its agent could not connect, because no head was running"},
+                   {"head", ""}, {});
+}
+
 void Pools::look() {
   Engine& engine = engine_();
   if (!std::exchange(looked_, true))
-    for (const auto& [name, machine] : engine.state().machines)
-      inherited_.insert(name);
+    inherit();
   if (engine.state().pools.empty() && running_.empty())
     return;
   const SteadyTime now = clock_.steady();
@@ -115,6 +128,14 @@ void Pools::heard(const Event& event) {
     look_again_soon();
   if (const auto* stopped = get_if<PoolStopped>(&event.body))
     log_error("pool {} orders no more machines: {}", name_of(stopped->pool), stopped->reason);
+}
+
+void Pools::note_refused(const std::string& machine, const std::string& why) {
+  const auto of = engine_().state().machines.find(machine);
+  const auto running =
+      of == engine_().state().machines.end() ? running_.end() : running_.find(of->second.pool);
+  if (running != running_.end() && running->second && of->second.state == MachineState::wanted)
+    running->second->refused[machine] = "its agent was refused: " + why;
 }
 
 pool::NodeFacts Pools::facts_of(const std::string& node) {
@@ -163,7 +184,7 @@ Pools::Running* Pools::running(PoolId id, const Pool& settings) {
     return options_.lane ? options_.lane() : std::make_unique<ThreadLane>(loop_, threads);
   };
   slot->lists = lane(1);
-  slot->orders = lane(1);
+  slot->orders = lane(ask_at_once_max);
   slot->releases = lane(ask_at_once_max + 2);  // two for attach() and extend()
   return slot.get();
 }
@@ -252,61 +273,54 @@ void Pools::begin(PoolId id, const Pool& settings) {
     r.next_look = now + (demand.moving ? look_soon : look_seldom);
     list(id, r);
   }
-  if (demand.wanted.empty() || r.ordering || now < r.next_order)
-    return;
-  r.ordering = true;
-  auto orders = std::make_shared<Orders>();
-  orders->wanted = std::move(demand.wanted);
   // A few at a time: refusals are recorded before the rest is ordered, and with a provider's limits
-  // on requests a hundred orders take a minute.
-  if (orders->wanted.size() > ask_at_once_max)
-    orders->wanted.erase(orders->wanted.begin() + ask_at_once_max, orders->wanted.end());
-  for (const pool::Order& order : orders->wanted) {
-    if (!r.tried.insert(order.machine.name).second || inherited_.contains(order.machine.name))
-      orders->again.insert(order.machine.name);
-    r.absent.erase(order.machine.name);
-    r.in_flight.insert(order.machine.name);
+  // on requests a hundred orders take a minute. Each order is under way by itself: one that hangs
+  // holds up no other machine.
+  for (pool::Order& order : demand.wanted) {
+    if (now < r.next_order || r.in_flight.size() >= ask_at_once_max)
+      return;
+    begin_order(id, settings, r, std::move(order));
   }
-  issue_tokens(id, settings, orders);
+}
+
+void Pools::begin_order(PoolId id, const Pool& settings, Running& r, pool::Order order) {
+  const std::string& name = order.machine.name;
+  auto asked = std::make_shared<Asked>();
+  asked->again = !r.tried.insert(name).second || inherited_.contains(name);
+  r.absent.erase(name);
+  r.in_flight.insert(name);
+  asked->order = std::move(order);
+  if (asked->order.machine.is_disk())
+    create(id, asked);
+  else
+    issue_token(id, settings, asked);
 }
 
 // Each machine gets a join token for one use, which is durable before the machine can use it. What
 // a job on the machine can read of its user data is worthless once the machine has joined.
-void Pools::issue_tokens(PoolId id, const Pool& settings, const std::shared_ptr<Orders>& orders) {
-  const Duration life = pool::token_life(settings.kind);
-  const auto is_disk = [](const pool::Order& order) {
-    return order.machine.is_disk();
-  };
-  orders->tokens_left = orders->wanted.size() -
-                        static_cast<std::size_t>(std::ranges::count_if(orders->wanted, is_disk));
-  if (orders->tokens_left == 0)
-    return create(id, orders);
-  for (pool::Order& order : orders->wanted) {
-    if (is_disk(order))
-      continue;
-    if (order.machine.offer || pool::fetches_program(settings.kind))
-      if (const auto packed = program())
-        order.program_sha256 = packed->sha256;
-    const std::string secret = join_secret(order.machine);
-    const std::string fingerprint = options_.fingerprint();
-    order.token = fingerprint.empty() ? secret : secret + "." + fingerprint;
-    engine_().execute(
-        OrderToken{.machine = order.machine.name,
-                   .hash = sha256_hex(secret),
-                   .user = options_.owner,
-                   .pool = id,
-                   .life = life},
-        {"head", ""},
-        [this, id, orders, name = order.machine.name](Result<std::vector<Event>> events) {
-          if (!events) {
-            log_error("machine {}: {}", name, events.error().message);
-            std::erase_if(orders->wanted,
-                          [&](const pool::Order& o) { return o.machine.name == name; });
-          }
-          if (--orders->tokens_left == 0)
-            create(id, orders);
-        });
-  }
+void Pools::issue_token(PoolId id, const Pool& settings, const std::shared_ptr<Asked>& asked) {
+  pool::Order& order = asked->order;
+  if (order.machine.offer || pool::fetches_program(settings.kind))
+    if (const auto packed = program())
+      order.program_sha256 = packed->sha256;
+  const std::string secret = join_secret(order.machine);
+  const std::string fingerprint = options_.fingerprint();
+  order.token = fingerprint.empty() ? secret : secret + "." + fingerprint;
+  engine_().execute(OrderToken{.machine = order.machine.name,
+                               .hash = sha256_hex(secret),
+                               .user = options_.owner,
+                               .pool = id,
+                               .life = pool::token_life(settings.kind)},
+                    {"head", ""}, [this, id, asked](Result<std::vector<Event>> events) {
+                      if (events)
+                        return create(id, asked);
+                      const std::string& machine = asked->order.machine.name;
+                      log_error("machine {}: {}", machine, events.error().message);
+                      if (const auto running = running_.find(id); running != running_.end()) {
+                        running->second->in_flight.erase(machine);
+                        running->second->next_order = clock_.steady() + look_soon;
+                      }
+                    });
 }
 
 // A machine that is asked for again gets the same secret: providers compare the user data of a
@@ -318,32 +332,21 @@ std::string Pools::join_secret(const Machine& machine) {
   return secret;
 }
 
-void Pools::create(PoolId id, const std::shared_ptr<Orders>& orders) {
+void Pools::create(PoolId id, const std::shared_ptr<Asked>& asked) {
   const auto found = running_.find(id);
   if (found == running_.end())
     return;
-  pool::Pool* engine = found->second->pool.get();
-  const Status queued =
-      found->second->orders->submit([this, id, engine, orders]() -> std::function<void()> {
-        std::vector<pool::Ordered> made(orders->wanted.size());
-        in_parallel(made.size(), [&](std::size_t i) { made[i] = engine->want(orders->wanted[i]); });
-        for (std::size_t i = 0; i < made.size(); ++i) {
-          const std::string& name = orders->wanted[i].machine.name;
-          if (made[i])
-            orders->made.push_back(name);
-          else if (made[i].error().kind == RefusalKind::no_answer)
-            orders->error = made[i].error().message;
-          else  // a disk that cannot be had says nothing of machines
-            orders->refused.push_back({name, made[i].error().message,
-                                       orders->wanted[i].machine.is_disk() ? RefusalKind::capacity
-                                                                           : made[i].error().kind});
-        }
-        return [this, id, orders] {
-          created(id, *orders);
+  const Status queued = found->second->orders->submit(
+      [this, id, engine = found->second->pool.get(), asked]() -> std::function<void()> {
+        if (ending_)
+          return {};
+        return [this, id, asked, made = engine->want(asked->order)] {
+          created(id, *asked, made);
         };
       });
   if (!queued)
-    created(id, *orders);
+    created(id, *asked,
+            std::unexpected(pool::Refusal{RefusalKind::no_answer, queued.error().message}));
 }
 
 void Pools::note_error(const std::string& pool, std::string& last, const std::string& error) {
@@ -356,28 +359,34 @@ void Pools::note_error(const std::string& pool, std::string& last, const std::st
   last = error;
 }
 
-void Pools::created(PoolId id, const Orders& orders) {
+void Pools::created(PoolId id, const Asked& asked, const pool::Ordered& made) {
   const auto found = running_.find(id);
   if (found == running_.end())
     return;
   Running& r = *found->second;
-  const std::string name = name_of(id);
+  const std::string pool = name_of(id);
+  const std::string& machine = asked.order.machine.name;
   const SteadyTime now = clock_.steady();
-  r.ordering = false;
-  r.ordered_at = now;
-  note_error(name, r.order_error, orders.error);
-  r.next_order = orders.error.empty() ? now : now + look_soon;
-  for (const pool::Order& order : orders.wanted) {
-    r.in_flight.erase(order.machine.name);
-    r.attempted[order.machine.name] = now;
+  r.ordered_at = r.attempted[machine] = now;
+  r.in_flight.erase(machine);
+  if (!made && made.error().kind == RefusalKind::no_answer) {
+    r.unanswered[machine] = made.error().message;
+    r.next_order = now + look_soon;
+    return note_unanswered(pool, r);
   }
-  for (const std::string& machine : orders.made) {
-    r.asked[machine] = now;
-    // Look soon: the machine should be listed now, and jobs wait for it.
-    r.next_look = std::min(r.next_look, now + look_after_order);
-    log_info("pool {}: ordered {}", name, machine);
-  }
-  report_refusals(name, orders);
+  r.unanswered.erase(machine);
+  note_unanswered(pool, r);
+  if (!made)
+    return report_refusal(pool, asked, made.error());
+  r.asked[machine] = now;
+  // Look soon: the machine should be listed now, and jobs wait for it.
+  r.next_look = std::min(r.next_look, now + look_after_order);
+  log_info("pool {}: ordered {}", pool, machine);
+}
+
+void Pools::note_unanswered(const std::string& pool, Running& r) {
+  note_error(pool, r.order_error,
+             r.unanswered.empty() ? std::string() : r.unanswered.begin()->second);
 }
 
 void Pools::list(PoolId id, Running& r) {
@@ -413,24 +422,31 @@ void Pools::listed(PoolId id,
   const std::vector<MachineSighting> named = seen;
   for (MachineSighting& machine : seen) {
     there.insert(machine.name);
-    const Ending* const ending = ending_of(r, machine.name, machine.external);
-    if (const std::string why = ending ? why_not_ended(*ending) : ""; !why.empty())
-      machine.note = "cannot be ended: " + why;
+    if (!machine.ended && !machine.failed)
+      r.shown[machine.name] = steady;
+    if (const auto refused = r.refused.find(machine.name); refused != r.refused.end())
+      machine.note = refused->second;
+    const Ended* const ending = ending_of(r, machine.name, machine.external);
+    if (const std::string why = ending ? why_not_ended(ending->second) : ""; !why.empty())
+      machine.note = std::string(machine_not_ended) + why;
   }
   add_ended(id, r, steady, seen);
   add_undecided(id, r, seen);
+  add_unanswered(id, r, seen);
   for (const auto& [name, machine] : engine_().state().machines) {
     const auto tried = r.attempted.find(name);
     const bool older = tried != r.attempted.end() && tried->second >= steady;
     if (machine.pool == id && !there.contains(name) && !r.in_flight.contains(name) && !older)
       r.absent.insert(name);
   }
-  engine_().execute(PoolSeen{id, std::move(seen), began}, {"head", ""}, {});
+  if (!rents(settings->second))
+    note_missing(id, r, there, steady);
+  engine_().execute(PoolSeen{id, std::move(seen), began, ended_for(id, r)}, {"head", ""}, {});
   release_listed(id, r, named, steady);
   attach_caches(id, r, named);
   extend(id, r, named);
   forget_ended(r);
-  if (!r.ordering && steady - r.ordered_at >= watched_for)
+  if (r.in_flight.empty() && steady - r.ordered_at >= watched_for)
     stop_watching(id);
 }
 
@@ -454,8 +470,13 @@ void Pools::forget_ended(Running& r) {
        {&r.given_back, &r.tried, &r.absent, &r.extended, &inherited_})
     std::erase_if(*names, ended);
   std::erase_if(r.lacking, [&](const auto& entry) { return ended(entry.first); });
-  for (auto* times : {&r.asked, &r.attempted})
+  std::erase_if(r.refused, [&](const auto& entry) {
+    const auto of = engine_().state().machines.find(entry.first);
+    return of == engine_().state().machines.end() || of->second.state != MachineState::wanted;
+  });
+  for (auto* times : {&r.asked, &r.attempted, &r.shown})
     std::erase_if(*times, [&](const auto& entry) { return ended(entry.first); });
+  std::erase_if(r.unanswered, [&](const auto& entry) { return ended(entry.first); });
   std::erase_if(r.endings, [&](const auto& entry) {
     return ended(entry.first.first) && !entry.second.under_way &&
            !r.strays.contains(entry.first.second);
@@ -464,23 +485,24 @@ void Pools::forget_ended(Running& r) {
 }
 
 // The next offer is ordered at once: a job waits, and the refusal is already in the state.
-void Pools::report_refusals(const std::string& pool, const Orders& orders) {
-  for (const OrderFailed& refused : orders.refused) {
-    if (refused.kind == RefusalKind::settings)
-      log_error("pool {} orders nothing until its settings or credentials are mended: {}", pool,
-                refused.reason);
-    else
-      log_warn("pool {}: {} refused ({}): {}", pool, refused.machine, enum_name(refused.kind),
-               refused.reason);
-    // The earlier order may have brought the machine: it is released, and remains in the books
-    // until lists show that it does not exist.
-    if (orders.again.contains(refused.machine))
-      engine_().execute(ReleaseMachine{refused.machine, refused.reason}, {"head", ""}, {});
-    else
-      engine_().execute(refused, {"head", ""}, {});
-  }
-  if (!orders.refused.empty())
-    look_again_soon();
+void Pools::report_refusal(const std::string& pool,
+                           const Asked& asked,
+                           const pool::Refusal& refusal) {
+  const Machine& machine = asked.order.machine;
+  // A disk that cannot be had says nothing of machines.
+  const RefusalKind kind = machine.is_disk() ? RefusalKind::capacity : refusal.kind;
+  if (kind == RefusalKind::settings)
+    log_error("pool {} orders nothing until its settings or credentials are mended: {}", pool,
+              refusal.message);
+  else
+    log_warn("pool {}: {} refused ({}): {}", pool, machine.name, enum_name(kind), refusal.message);
+  // The earlier order may have brought the machine: it is released, and remains in the books
+  // until lists show that it does not exist.
+  if (asked.again)
+    engine_().execute(ReleaseMachine{machine.name, refusal.message}, {"head", ""}, {});
+  else
+    engine_().execute(OrderFailed{machine.name, refusal.message, kind}, {"head", ""}, {});
+  look_again_soon();
 }
 
 void Pools::look_again_soon() {

@@ -1,8 +1,8 @@
 // Reconciles the machines in the state with the engines they come from. It takes no input and is
 // idempotent: it looks at the state, lists the engine's machines, asks for missing ones, gives back
 // released ones, and ends those that nobody ordered. Each pool has its own threads, because an
-// engine's tools may be slow: one for orders, one for lists and questions, and one for each machine
-// that is being ended. None of them waits for another.
+// engine's tools may be slow: one for lists and questions, and one for each machine that is being
+// ordered or ended. None of them waits for another.
 #pragma once
 
 #include <atomic>
@@ -57,8 +57,12 @@ class Pools {
   std::string trouble(PoolId id) const;
   // Where the provider's machines are, for people; empty: not known.
   std::string place(PoolId id) const;
+  // That a machine is being deleted and its provider lists nothing; empty: not so.
+  std::string ending(const Machine& machine) const;
   // Completes what a node says of itself by what its provider knows.
   void complete(NodeOffer& offer);
+  // The agent of a machine that is waited for was refused: its note says why, until it has joined.
+  void note_refused(const std::string& machine, const std::string& why);
   // Why its provider takes this node away, in the provider's words; empty: not known.
   std::string why_leaving(const std::string& node);
   // What machines fetch from this head; null: it could not be read.
@@ -85,9 +89,11 @@ class Pools {
   struct Running {
     std::unique_ptr<pool::Pool> pool;
     std::unique_ptr<Lane> lists, orders, releases;
-    bool listing = false, ordering = false, attaching = false, extending = false;
+    bool listing = false, attaching = false, extending = false;
     std::size_t ending = 0;  // machines, at present
-    bool busy() const { return listing || ordering || ending > 0 || attaching || extending; }
+    bool busy() const {
+      return listing || !in_flight.empty() || ending > 0 || attaching || extending;
+    }
     SteadyTime next_look, next_order;
     SteadyTime list_asked;  // the newest
     SteadyTime ordered_at;  // when the last order was answered, or this head started
@@ -97,22 +103,27 @@ class Pools {
         tried;  // machines it was asked for: it may have created one without saying so
     std::set<std::string> given_back;  // without an id: a list was asked for, which may tell it
     std::map<Sought, Ending> endings;
-    std::set<std::string> in_flight;              // they are being ordered
-    std::set<std::string> extended;               // the engine was asked to make them end later
-    std::map<std::string, SteadyTime> attempted;  // when the last order of a machine was answered
+    std::set<std::string> in_flight;                // they are being ordered
+    std::set<std::string> extended;                 // the engine was asked to make them end later
+    std::map<std::string, SteadyTime> attempted;    // when the last order of a machine was answered
+    std::map<std::string, std::string> unanswered;  // machines whose last order had no answer: why
+    std::map<std::string, std::string> refused;     // machines whose agent was refused last: why
     std::set<std::string> absent;              // not in a list that was made after the last attempt
     std::map<std::string, SteadyTime> strays;  // by external name: when they were listed first
     SteadyTime unlisted_since, unlisted_said;  // while the provider does not list its machines
     std::string list_error, order_error, release_error, attach_error;
     SteadyTime next_offers;
-    std::map<std::string, Lacking> lacking;  // machines that the newest lists lack
+    std::map<std::string, Lacking> lacking;           // machines that the newest lists lack
+    std::map<std::string, SteadyTime> missing_since;  // the same of pools that rent no offers
+    std::map<std::string, SteadyTime> shown;  // machines that do not end: by which list last
   };
-  struct Orders;
+  struct Asked;
   struct Demand {
     std::vector<pool::Order> wanted;
     bool needs_list = false;  // before more can be ordered
     bool moving = false;      // a machine is coming or going, or may be gone
   };
+  void inherit();
   Running* running(PoolId id, const Pool& settings);
   bool may_answer(const Node& node, PoolId pool, const std::string& machine) const;
   bool is_held(const std::string& disk) const;
@@ -120,9 +131,10 @@ class Pools {
   bool answers(PoolId pool, const std::string& machine) const;
   Demand demand_of(PoolId id, const Pool& settings, const Running& running);
   void begin(PoolId id, const Pool& settings);
-  void issue_tokens(PoolId id, const Pool& settings, const std::shared_ptr<Orders>& orders);
-  void create(PoolId id, const std::shared_ptr<Orders>& orders);
-  void created(PoolId id, const Orders& orders);
+  void begin_order(PoolId id, const Pool& settings, Running& running, pool::Order order);
+  void issue_token(PoolId id, const Pool& settings, const std::shared_ptr<Asked>& asked);
+  void create(PoolId id, const std::shared_ptr<Asked>& asked);
+  void created(PoolId id, const Asked& asked, const pool::Ordered& made);
   void list(PoolId id, Running& running);
   void listed(PoolId id,
               const Result<std::vector<MachineSighting>>& found,
@@ -146,22 +158,29 @@ class Pools {
   void end_machines(PoolId id, Running& running, std::vector<MachineSighting> machines);
   void end_machine(PoolId id, const MachineSighting& machine);
   void ended(PoolId id, const MachineSighting& machine, const Status& done);
-  static const Ending* ending_of(const Running& running,
-                                 const std::string& name,
-                                 const std::string& external);
+  using Ended = std::pair<const Sought, Ending>;
+  static const Ended* ending_of(const Running& running,
+                                const std::string& name,
+                                const std::string& external);
   std::string why_not_ended(const Ending& ending) const;
   void note_not_ended(PoolId id, Running& running);
+  std::map<std::string, Duration> ended_for(PoolId id, const Running& running) const;
   std::vector<MachineSighting> strays(Running& running, std::vector<MachineSighting> found) const;
   void forget_ended(Running& running);
   std::string name_of(PoolId id) const;
   static void note_error(const std::string& pool, std::string& last, const std::string& error);
-  void report_refusals(const std::string& pool, const Orders& orders);
+  static void note_unanswered(const std::string& pool, Running& running);
+  void report_refusal(const std::string& pool, const Asked& asked, const pool::Refusal& refusal);
   void refresh_offers(PoolId id, Running& running);
+  void note_missing(PoolId id,
+                    Running& running,
+                    const std::set<std::string>& there,
+                    SteadyTime began);
   void add_undecided(PoolId id, Running& running, std::vector<MachineSighting>& listed);
+  void add_unanswered(PoolId id, Running& running, std::vector<MachineSighting>& listed) const;
   bool may_exist(const Running& running, const Machine& machine) const;
   std::string join_secret(const Machine& machine);
   void look_again_soon();
-  void in_parallel(std::size_t count, const std::function<void(std::size_t)>& one) const;
 
   net::Loop& loop_;
   const Clock& clock_;

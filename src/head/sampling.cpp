@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "core/control/renting/disk.h"
 #include "core/ledger/meter.h"
+#include "view/cost.h"
 #include "view/idle_jobs.h"
 
 namespace billow::head {
@@ -235,7 +236,7 @@ void add_leases(GpuSampleRow& fleet, const control::State& state, const view::Re
     if (task.state == TaskState::ended)
       continue;
     given += ledger::gpu_milli(task);
-    spend_nano += task.rate.nano_usd_per_s * ledger::charged_milli(task) / 1000;
+    spend_nano += view::charge_rate_now(state, task);
   }
   for (const auto& [id, job] : view::idle_jobs(state, readings))
     idle_nano += job.nano_usd_per_s;
@@ -302,24 +303,21 @@ namespace {
 
 // What an endpoint's replicas are charged, in thousandths of a dollar per hour.
 double endpoint_spend_of(const control::State& state, const std::string& name) {
-  double nano_usd_per_s = 0;
+  std::int64_t nano_usd_per_s = 0;
   const auto replicas = state.replicas.find(name);
   if (replicas == state.replicas.end())
     return 0;
   for (const JobId id : replicas->second)
-    for (const TaskId task_id : state.jobs.at(id).tasks) {
-      const Task& task = state.tasks.at(task_id);
-      if (task.state != TaskState::ended)
-        nano_usd_per_s += static_cast<double>(task.rate.nano_usd_per_s) *
-                          static_cast<double>(ledger::charged_milli(task)) / 1000;
-    }
-  return nano_usd_per_s * 3600 / 1e6;
+    nano_usd_per_s += view::charge_rate_now(state, state.jobs.at(id));
+  return static_cast<double>(nano_usd_per_s) * 3600 / 1e6;
 }
 
 }  // namespace
 
 // Gateways count since they started, so a counter that falls begins anew. All that a new endpoint
-// has counted at its first sample has happened since the one before.
+// has counted by the time a gateway first reports it has happened since the endpoint was made: its
+// samples begin with zeros. A row holds what came in its step, however late the sample is, so the
+// sums of a series are what the gateways counted.
 void Sampling::sample_endpoints(WallTime now, std::vector<History::Sample>& samples) {
   const control::State& state = options_.engine->state();
   std::erase_if(endpoints_,
@@ -329,22 +327,27 @@ void Sampling::sample_endpoints(WallTime now, std::vector<History::Sample>& samp
     row.fill(unknown);
     row[endpoint_spend] = endpoint_spend_of(state, name);
     const auto* f = options_.endpoint_figures ? options_.endpoint_figures(name) : nullptr;
-    if (f) {
-      const Counted counted{now, f->requests, f->failed + f->refused, f->cold_starts + f->wakes};
-      const bool young = now - endpoint.made_at < limits::history_step * 2;
+    const bool young = now - endpoint.made_at < limits::history_step * 2;
+    const auto seen = endpoints_.find(name);
+    if (f || young || seen != endpoints_.end()) {
+      Counted counted = seen == endpoints_.end() ? Counted{} : seen->second;
+      counted.at = now;
+      if (f)
+        counted = {now, f->requests, f->failed + f->refused, f->cold_starts + f->wakes};
       const auto at =
           endpoints_.try_emplace(name, young ? Counted{now - limits::history_step} : counted).first;
       const Counted before = std::exchange(at->second, counted);
-      const double time = (now - before.at).seconds();
       const auto since = [](std::uint64_t was, std::uint64_t is) {
-        return static_cast<double>(is >= was ? is - was : is);
+        return static_cast<double>(is >= was ? is - was : is) * 1000;
       };
-      if (time > 0) {
-        row[endpoint_requests] = since(before.requests, counted.requests) * 1000 / time;
-        row[endpoint_errors] = since(before.errors, counted.errors) * 1000 / time;
-        row[endpoint_cold_starts] =
-            since(before.starts, counted.starts) * 1000 * limits::history_step.seconds() / time;
+      if (now > before.at) {
+        const double step_s = limits::history_step.seconds();
+        row[endpoint_requests] = since(before.requests, counted.requests) / step_s;
+        row[endpoint_errors] = since(before.errors, counted.errors) / step_s;
+        row[endpoint_cold_starts] = since(before.starts, counted.starts);
       }
+    }
+    if (f) {
       if (f->first_byte_p50_us > 0) {
         row[endpoint_p50] = static_cast<double>(f->first_byte_p50_us) / 100;
         row[endpoint_p95] = static_cast<double>(f->first_byte_p95_us) / 100;

@@ -31,9 +31,9 @@ struct TlsClientOptions {
                                    // of an authority in its chain
   std::string ca_pem;              // like ca_path, as text; wins over it
   std::string cert_pem;            // the client's own certificate (chain) and key, as text
-  std::string key_pem;
-  std::string server_name;       // the certificate must be for this name instead of the host's
-  bool accept_any_cert = false;  // nothing is verified: anybody on the way can read everything
+  std::string key_pem;             // or "handle:0x81…": it is in a TPM
+  std::string server_name;         // the certificate must be for this name instead of the host's
+  bool accept_any_cert = false;    // nothing is verified: anybody on the way can read everything
 };
 
 class TlsContext {
@@ -52,6 +52,7 @@ class TlsContext {
   std::string pin_;          // lower-case hex, or empty
   std::string server_name_;  // instead of the host's; or empty
   std::function<std::shared_ptr<TlsContext>(std::string_view name)> by_name_;
+  std::shared_ptr<TlsContext> key_in_tpm_;  // shows the own certificate; null: this one does
 };
 
 }  // namespace billow::net

@@ -12,6 +12,8 @@
 #include <time.h>
 
 #include <cstring>
+#include <map>
+#include <mutex>
 
 #include "base/crypto.h"
 #include "base/text.h"
@@ -116,11 +118,19 @@ int no_passphrase(char*, int, int, void*) {
   return 0;
 }
 
-// A key that a provider of OpenSSL keeps, by its URI. "": the text is the key itself.
-std::string provider_of(const std::string& key) {
-  if (key.starts_with("handle:"))
-    return "tpm2";
-  return key.starts_with("pkcs11:") ? "pkcs11" : "";
+// A key that stays in a TPM, by its handle there: OpenSSL's provider tpm2 signs with it.
+bool is_in_tpm(const std::string& key) {
+  return key.starts_with("handle:");
+}
+
+// For the context of such a key. OpenSSL's own provider has the public half only, so the other one
+// must be preferred for signatures; but not for digests, of which a TPM computes few at a time.
+constexpr char tpm_signs[] = "?tpm2.signature=yes,tpm2.digest!=yes,tpm2.cipher!=yes";
+
+// Only one thread at a time may use that provider: its releases before 1.3 have no lock.
+std::unique_lock<std::mutex> turn_at_tpm(bool has_key_there) {
+  static std::mutex turn;
+  return has_key_there ? std::unique_lock(turn) : std::unique_lock<std::mutex>();
 }
 
 struct FreeKey {
@@ -128,16 +138,22 @@ struct FreeKey {
 };
 using OwnedKey = std::unique_ptr<EVP_PKEY, FreeKey>;
 
-Result<OwnedKey> key_of_provider(const std::string& provider, const std::string& uri) {
+// A key stays loaded: tpm2-tss 3.2 counts no references to a handle, so the free of a second key
+// with the same one would make the first useless.
+Result<OwnedKey> key_in_tpm(const std::string& uri) {
+  static std::map<std::string, OwnedKey> loaded;
+  OwnedKey& key = loaded[uri];
+  if (key) {
+    ::EVP_PKEY_up_ref(key.get());
+    return OwnedKey(key.get());
+  }
   // Once for the life of the process. Naming one provider ends the automatic use of the default.
-  if (::OSSL_PROVIDER_available(nullptr, provider.c_str()) != 1 &&
-      (!::OSSL_PROVIDER_load(nullptr, "default") ||
-       !::OSSL_PROVIDER_load(nullptr, provider.c_str())))
-    return fail(Code::unsupported,
-                fmt::format("OpenSSL has no provider {} for the key {}: {}", provider, uri,
-                            openssl_error()),
-                fmt::format("install the provider {} for OpenSSL 3, or use a key file", provider));
-  OwnedKey key;
+  if (::OSSL_PROVIDER_available(nullptr, "tpm2") != 1 &&
+      (!::OSSL_PROVIDER_load(nullptr, "default") || !::OSSL_PROVIDER_load(nullptr, "tpm2")))
+    return fail(
+        Code::unsupported,
+        fmt::format("cannot load OpenSSL's provider tpm2 for the key {}: {}", uri, openssl_error()),
+        "install tpm2-openssl, check that this account may use the TPM, or use a key file");
   if (OSSL_STORE_CTX* store = ::OSSL_STORE_open(uri.c_str(), nullptr, nullptr, nullptr, nullptr)) {
     while (!key && !::OSSL_STORE_eof(store)) {
       OSSL_STORE_INFO* found = ::OSSL_STORE_load(store);
@@ -149,13 +165,14 @@ Result<OwnedKey> key_of_provider(const std::string& provider, const std::string&
   }
   if (!key)
     return fail(Code::invalid, fmt::format("no key at {}: {}", uri, openssl_error()),
-                "check the handle, and that this account may use the device");
-  return key;
+                "list the persistent handles with: tpm2_getcap handles-persistent");
+  ::EVP_PKEY_up_ref(key.get());
+  return OwnedKey(key.get());
 }
 
 Result<OwnedKey> own_key(const std::string& text) {
-  if (const std::string provider = provider_of(text); !provider.empty())
-    return key_of_provider(provider, std::string(trim(text)));
+  if (is_in_tpm(text))
+    return key_in_tpm(std::string(trim(text)));
   const auto pem = pem_reader(text);
   return OwnedKey(::PEM_read_bio_PrivateKey(pem.get(), nullptr, no_passphrase, nullptr));
 }
@@ -171,11 +188,14 @@ Status use_own_certificate(SSL_CTX* context, const TlsClientOptions& options) {
   while (const auto link = next_cert(certs.get()))
     ::SSL_CTX_add1_chain_cert(context, link.get());
   ::ERR_clear_error();
+  const auto turn = turn_at_tpm(is_in_tpm(options.key_pem));
   const OwnedKey key = BILLOW_TRY(own_key(options.key_pem));
   if (!key || ::SSL_CTX_use_PrivateKey(context, key.get()) != 1 ||
       ::SSL_CTX_check_private_key(context) != 1)
     return fail(Code::invalid, "cannot use the key of the client certificate: " + openssl_error(),
-                "it must be in PEM form, without a passphrase, and match the certificate");
+                is_in_tpm(options.key_pem)
+                    ? "it must match the certificate"
+                    : "it must be in PEM form, without a passphrase, and match the certificate");
   return {};
 }
 
@@ -258,6 +278,12 @@ struct TlsVerify {
     if (const auto chosen = context->by_name_(lower(name ? name : "")))
       ::SSL_set_SSL_CTX(ssl, chosen->context_);
     return SSL_TLSEXT_ERR_OK;
+  }
+
+  // By now the server has proved who it is, with OpenSSL's own provider: a TPM knows few kinds of
+  // signatures and takes long for each. It is needed for the next one only, our own.
+  static int show_key_in_tpm(SSL* ssl, void* argument) {
+    return ::SSL_set_SSL_CTX(ssl, static_cast<TlsContext*>(argument)->context_) ? 1 : 0;
   }
 
   static bool is_pinned(const std::string& pins, X509* cert) {
@@ -369,7 +395,13 @@ Result<std::shared_ptr<TlsContext>> TlsContext::client(const TlsClientOptions& o
   ::SSL_CTX_set_verify(out->context_, options.accept_any_cert ? SSL_VERIFY_NONE : SSL_VERIFY_PEER,
                        nullptr);
   out->server_name_ = options.server_name;
-  BILLOW_TRY_VOID(use_own_certificate(out->context_, options));
+  if (is_in_tpm(options.key_pem)) {
+    out->key_in_tpm_.reset(
+        new TlsContext(::SSL_CTX_new_ex(nullptr, tpm_signs, ::TLS_client_method()), false));
+    ::SSL_CTX_set_cert_cb(out->context_, TlsVerify::show_key_in_tpm, out->key_in_tpm_.get());
+  }
+  BILLOW_TRY_VOID(
+      use_own_certificate((out->key_in_tpm_ ? *out->key_in_tpm_ : *out).context_, options));
   out->pin_ = BILLOW_TRY(pins_of(options.pinned_fingerprint));
   if (!out->pin_.empty()) {
     ::SSL_CTX_set_cert_verify_callback(out->context_, TlsVerify::pinned, out.get());
@@ -476,6 +508,7 @@ IoResult Transport::tls_result(int rc) {
 IoResult Transport::handshake() {
   if (!ssl_ || ::SSL_is_init_finished(ssl_))
     return {Io::done};
+  const auto turn = turn_at_tpm(context_->key_in_tpm_ != nullptr);
   ::ERR_clear_error();
   const int rc = ::SSL_do_handshake(ssl_);
   return rc == 1 ? IoResult{Io::done} : tls_result(rc);

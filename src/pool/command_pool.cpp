@@ -1,6 +1,7 @@
 #include "pool/command_pool.h"
 
 #include <fmt/format.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -10,6 +11,11 @@
 #include "process/command.h"
 
 namespace billow::pool {
+namespace {
+
+constexpr int signal_codes = 128;  // a shell's exit code for a signal is larger by so much
+
+}  // namespace
 
 Ordered CommandPool::want(const Order& order) {
   const std::string user_data =
@@ -27,10 +33,15 @@ Ordered CommandPool::want(const Order& order) {
                                             {"BILLOW_GPU_TYPE", settings_.gpu_type},
                                             {"BILLOW_USER_DATA", user_data},
                                             {"BILLOW_NODES", std::to_string(order.machine.nodes)}},
-                                    .input = {}});
+                                    .input = {},
+                                    .timeout = patience_.create});
   ::unlink(user_data.c_str());  // it holds the join token
   if (!done)
     return refusal(std::move(done.error()).in("create"));
+  // It was killed before it could say what it had done.
+  if (const int number = done->code - signal_codes; number > 0 && number <= SIGRTMAX)
+    return std::unexpected(Refusal{
+        RefusalKind::no_answer, fmt::format("the create command was killed by signal {}", number)});
   if (done->code != 0)
     return std::unexpected(Refusal{RefusalKind::capacity, done->complaint()});
   return {};
@@ -97,12 +108,12 @@ std::unique_ptr<Pool> make_command_pool(const billow::Pool& settings, const Opti
 
 }  // namespace
 
-// The commands take a fixed machine size, may bring several nodes (BILLOW_NODES), and often list a
-// new machine late.
+// The commands take a fixed machine size, make one node with each order, as their manual says, and
+// often list a new machine late. (Pools of earlier versions get orders of several: BILLOW_NODES.)
 const Kind command_kind = {
     .name = "command",
     .capabilities = {.sizes_to_demand = false,
-                     .several_nodes_at_once = true,
+                     .several_nodes_at_once = false,
                      .list_is_final = false,
                      .bills_from_order = true},
     .options = {},

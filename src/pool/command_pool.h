@@ -12,9 +12,11 @@ namespace billow::pool {
 
 class CommandPool final : public Pool {
  public:
-  // A command that takes longer is ended and has failed.
+  // A command that takes longer is ended: a list or a deletion has failed then, and nobody knows
+  // what an order has done.
   struct Patience {
     Duration list = limits::pool_list_timeout, end = limits::pool_delete_timeout;
+    Duration create = limits::pool_command_timeout;
   };
   CommandPool(billow::Pool settings, Options options, Patience patience)
       : settings_(std::move(settings)), options_(std::move(options)), patience_(patience) {}

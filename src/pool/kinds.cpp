@@ -21,7 +21,7 @@ std::unexpected<Error> unknown_kind(std::string_view name) {
   for (const Kind* kind : all_kinds)
     known.emplace_back(kind->name);
   return fail(Code::invalid, fmt::format("unknown pool kind \"{}\"", name),
-              "use one of: " + join(known, ", "));
+              "use one of: " + join(known, ", ") + "; for clouds, use `billow cloud add`");
 }
 
 Status check_options(const Kind& kind, const billow::Pool& settings) {

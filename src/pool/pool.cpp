@@ -7,9 +7,9 @@
 namespace billow::pool {
 
 std::unexpected<Refusal> refusal(const Error& error) {
+  const bool unknown = error.code == Code::unavailable || error.code == Code::timed_out;
   return std::unexpected(
-      Refusal{error.code == Code::unavailable ? RefusalKind::no_answer : RefusalKind::capacity,
-              error.message});
+      Refusal{unknown ? RefusalKind::no_answer : RefusalKind::capacity, error.message});
 }
 
 Result<std::vector<MachineOffer>> Pool::offers() {

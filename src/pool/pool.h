@@ -37,7 +37,7 @@ struct Refusal {
   std::string message;  // the provider's own words, with its error code
 };
 using Ordered = std::expected<void, Refusal>;
-// Code::unavailable: no answer; any other error: no capacity.
+// Code::unavailable and Code::timed_out: no answer; any other error: no capacity.
 std::unexpected<Refusal> refusal(const Error& error);
 
 // Whose account the credentials open, and what is wrong with it.

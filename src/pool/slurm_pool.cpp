@@ -232,9 +232,10 @@ std::vector<MachineSighting> SlurmPool::read_list(const std::string& text) const
   std::vector<MachineSighting> out;
   const std::string prefix = job_name("");
   for (const std::string& line : split(text, '\n')) {
-    // Name, number, state, reason, end. Other users' job names may contain a '|', ours never do.
+    // Name, number, state, reason, end, begin. Other users' job names may contain a '|', ours never
+    // do.
     const auto parts = split(line, '|');
-    if (parts.size() != 5 || !parts[0].starts_with(prefix))
+    if (parts.size() != 6 || !parts[0].starts_with(prefix))
       continue;
     MachineSighting seen;
     seen.name = parts[0].substr(prefix.size());
@@ -244,9 +245,13 @@ std::vector<MachineSighting> SlurmPool::read_list(const std::string& text) const
     seen.starting = parts[2] == "PENDING" || parts[2] == "CONFIGURING";
     seen.note = parts[3] == "None" || parts[3].empty() ? parts[2]
                                                        : fmt::format("{} ({})", parts[2], parts[3]);
-    if (const auto end = parse_int(parts[4], 1, INT64_MAX / 1'000'000'000);
-        end && parts[2] == "RUNNING")
-      seen.ends_at = WallTime{*end * 1'000'000'000};
+    // Of one that waits they are estimates.
+    const auto time = [&](const std::string& text) {
+      const auto at = parse_int(text, 1, INT64_MAX / 1'000'000'000);
+      return at && parts[2] == "RUNNING" ? WallTime{*at * 1'000'000'000} : WallTime{};
+    };
+    seen.ends_at = time(parts[4]);
+    seen.billed_from = time(parts[5]);
     out.push_back(std::move(seen));
   }
   return out;
@@ -258,7 +263,7 @@ Result<std::vector<MachineSighting>> SlurmPool::nodes() {
       {.argv =
            {"squeue", "--noheader", "--all", fmt::format("--user={}", ::geteuid()),
             "--states=PENDING,CONFIGURING,RUNNING,COMPLETING,SUSPENDED,STOPPED,REQUEUED,RESIZING",
-            "--format=%j|%A|%T|%r|%e"},
+            "--format=%j|%A|%T|%r|%e|%S"},
        .env = {{"SLURM_TIME_FORMAT", "%s"}},
        .input = {},
        .timeout = slurm_timeout});

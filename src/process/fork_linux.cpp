@@ -85,7 +85,11 @@ Result<std::vector<Fd>> open_namespaces(const Prepared& prepared) {
 Result<std::vector<Fd>> open_cgroups(const Prepared& prepared) {
   std::vector<Fd> out;
   for (const std::string& directory : prepared.request.cgroups) {
-    const Fd fd(::open((directory + "/cgroup.procs").c_str(), O_WRONLY | O_CLOEXEC));
+    // Version 1's list of threads, of which the child has one: entering by the list of processes
+    // stops all forks of the machine, for up to tens of milliseconds.
+    Fd fd(::open((directory + "/tasks").c_str(), O_WRONLY | O_CLOEXEC));
+    if (!fd)
+      fd = Fd(::open((directory + "/cgroup.procs").c_str(), O_WRONLY | O_CLOEXEC));
     if (!fd)
       return fail_errno("enter the control group " + directory, errno);
     out.push_back(BILLOW_TRY(lift(fd, prepared)));

@@ -31,10 +31,10 @@ namespace {
 constexpr OptionSpec doctor_options[] = {
     {"sim", 0, "SPEC", "check simulated GPUs instead of the driver's"},
     {"isolation", 0, nullptr,
-     "try to get out of a job, the way a job of another user would, plain and with --isolation "
+     "try to break out of a job as another user's job might, with and without --isolation "
      "strict, and show what was refused"},
     {"inside", 0, nullptr,
-     "with --isolation: try it from where this command runs, for example in a job"},
+     "with --isolation: start from where this command runs, for example in a job"},
 };
 
 struct Finding {

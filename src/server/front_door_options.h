@@ -17,7 +17,7 @@ inline constexpr OptionSpec front_door_options[] = {
      "believe X-Forwarded-For, Forwarded and the PROXY protocol of these addresses (repeatable)",
      true},
     {"insecure-http", 0, nullptr,
-     "serve endpoints without TLS to other machines too; keys can be read on the way"},
+     "also serve other machines without TLS: anyone on the network path can read the keys"},
     {"acme", 0, "URL",
      "get certificates for host names of endpoints from this ACME directory, e.g. "
      "https://acme-v02.api.letsencrypt.org/directory; its terms of service count as accepted"},

@@ -42,7 +42,7 @@ constexpr OptionSpec gateway_options[] = {
     {"otlp", 0, "URL",
      "export traces to this collector (OTLP/HTTP), for example http://127.0.0.1:4318/v1/traces"},
     {"trace-sample", 0, "PART",
-     "part of the requests without a trace of their caller to trace, 0 to 1 (default 1)"},
+     "fraction of requests to trace if the caller sent no trace, 0 to 1 (default 1)"},
     {"sample-to", 0, "s3://BUCKET/PREFIX",
      "bucket that gets samples of the requests to endpoints deployed with --sample; credentials as "
      "in Amazon's tools"},

@@ -86,7 +86,7 @@ constexpr OptionSpec up_options[] = {
     {"gateway-key", 0, "FILE", "key of that certificate (PEM)", false, Completes::file},
     {"gateway-threads", 0, "N", "threads of the gateway, 1 to 16 (default 1)"},
     {"gateway-user", 0, "NAME",
-     "account of the gateway if the head is root (default: billow-gateway, else nobody)"},
+     "account of the gateway if the head runs as root (default: billow-gateway, else nobody)"},
     {"webhook-host", 0, "HOST",
      "allow webhooks to this host although it is on this machine or a private network (repeatable)",
      true},
@@ -145,7 +145,7 @@ constexpr OptionSpec up_options[] = {
      "how long the journal keeps events of jobs and machines (default: the last 5000000), or "
      "forever"},
     {"keep-events-max", 0, "N",
-     "most events of jobs and machines that the journal keeps (default 5000000, with --keep-events "
+     "how many events of jobs and machines the journal keeps (default 5000000, with --keep-events "
      "unlimited)"},
     {"keep-audit", 0, "T",
      "how long the journal keeps all other events, such as changes by users and refused calls "

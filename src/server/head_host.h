@@ -104,6 +104,9 @@ class HeadHost final : public api::Host {
     head_.pools().ask_provider(pool, question, std::move(done));
   }
   std::string provider_trouble(PoolId pool) const override { return head_.pools().trouble(pool); }
+  std::string machine_ending(const Machine& machine) const override {
+    return head_.pools().ending(machine);
+  }
   std::string provider_place(PoolId pool) const override { return head_.pools().place(pool); }
   std::shared_ptr<const pool::Program> program() override { return head_.pools().program(); }
 

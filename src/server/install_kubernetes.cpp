@@ -31,7 +31,7 @@ constexpr OptionSpec install_options[] = {
      "bring the manifests to the cluster instead of printing them, by server-side apply with the "
      "field manager billow"},
     {"dry-run", 0, nullptr, "with --apply: the API server checks everything and changes nothing"},
-    {"force", 0, nullptr, "with --apply: take fields that others have set"},
+    {"force", 0, nullptr, "with --apply: also take over fields that another tool has set"},
     {"context", 0, "NAME", "with --apply: context of the kubeconfig (default: the current one)"},
     {"kubeconfig", 0, "FILE", "with --apply: default $KUBECONFIG, then ~/.kube/config"},
     {"rights", 0, nullptr, "print the table of rights that Billow uses, and nothing else"},

@@ -20,7 +20,7 @@ namespace {
 constexpr std::size_t list_bytes_max = 1 << 20;
 
 constexpr OptionSpec upgrade_options[] = {
-    {"unsigned", 0, nullptr, "install a bundle that nobody signed, for example one you built"},
+    {"unsigned", 0, nullptr, "install a bundle without a signature, for example one you built"},
 };
 constexpr OptionSpec uninstall_options[] = {
     {"purge", 0, nullptr,
@@ -193,7 +193,7 @@ void add_installation_commands(CommandTable& table) {
                    .talks_to_head = false,
                    .prints_json = false});
   table.push_back({.name = "uninstall",
-                   .summary = "remove this program, and say what stays",
+                   .summary = "remove this program and list what is kept",
                    .example = "billow down --stop-jobs\nbillow uninstall",
                    .run = cmd_uninstall,
                    .options = {uninstall_options},

@@ -64,8 +64,8 @@ constexpr OptionSpec join_options[] = {
     {"work-dir", 0, "DIR", "directory for the working directories of jobs (default /var/tmp)",
      false, Completes::directory},
     {"cache-dir", 0, "DIR",
-     "directory that keeps images, models and files of jobs also for the next node that gets it",
-     false, Completes::directory},
+     "directory for images, models and job files, kept for the next node that uses it", false,
+     Completes::directory},
     {"cache-max", 0, "SIZE", "size limit of the cache of models and data (default 100G)"},
     {"reclaim-notices", 0, "CLOUD",
      "the provider may reclaim this machine: watch the notices of aws, gcp or azure (auto: "

@@ -19,10 +19,10 @@ inline constexpr const char* allow_metadata_help =
     "(default: they cannot reach it)";
 
 inline constexpr const char* client_cert_help =
-    "certificate (PEM) to show a head that has --client-ca, and to read again when it changes "
-    "(default: the head issues one)";
+    "client certificate (PEM) for a head with --client-ca; read again when it changes (default: "
+    "the head issues one)";
 inline constexpr const char* client_key_help =
-    "its key: a file, or the URI of a key in a TPM (handle:0x81…) or a PKCS #11 token (pkcs11:…)";
+    "key of --client-cert: a file, or the handle of a key in a TPM (handle:0x81…)";
 
 inline constexpr const char* allow_namespaces_help =
     "let jobs of other users create user namespaces, for podman, Apptainer and browsers in jobs "

@@ -17,8 +17,10 @@ static_assert(std::string_view(gateway::session_cookie) == api::session_cookie);
 Status run_head(head::HeadOptions options) {
   ::signal(SIGPIPE, SIG_IGN);
   // The head is declared last, so it is destroyed first: its open requests refer to the other two.
+  // Timers of the API are on the head's loop, so they end before it, however this function ends.
   struct Composition {
     explicit Composition(head::HeadOptions options) : head(std::move(options)) {}
+    ~Composition() { api.leave_loop(); }
     HeadHost host{head};
     api::Api api{host};
     head::Head head;

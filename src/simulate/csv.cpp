@@ -10,14 +10,12 @@ namespace billow::sched {
 Result<TraceTable> TraceTable::read(const std::string& path) {
   constexpr std::size_t bytes_max = std::size_t{512} << 20;
   const std::string content = BILLOW_TRY(read_file(path, bytes_max));
-  auto table = ledger::parse_csv(content, ledger::CsvRows::may_be_short);
+  auto table = parse_csv(content, {.short_rows = true, .trimmed = true});
   if (!table)
     return pass(table.error(), path);
   TraceTable out;
   out.path_ = path;
   out.table_ = std::move(*table);
-  for (std::string& name : out.table_.header)
-    name = std::string(trim(name));
   return out;
 }
 
@@ -33,7 +31,7 @@ Result<std::size_t> TraceTable::column(std::string_view name) const {
 }
 
 std::string_view TraceTable::text(std::size_t row, std::size_t column) const {
-  return trim(table_.rows[row][column]);
+  return table_.rows[row][column];
 }
 
 Result<double> TraceTable::number(std::size_t row, std::size_t column) const {
@@ -42,7 +40,7 @@ Result<double> TraceTable::number(std::size_t row, std::size_t column) const {
     return 0.0;
   const auto value = parse_double(cell);
   if (!value)
-    return fail(Code::invalid, fmt::format("{}:{}: column {}: {}", path_, row + 2,
+    return fail(Code::invalid, fmt::format("{}:{}: column {}: {}", path_, table_.lines[row],
                                            table_.header[column], value.error().message));
   return *value;
 }

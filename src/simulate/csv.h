@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/formats/csv.h"
 #include "base/result.h"
-#include "core/ledger/csv.h"
 
 namespace billow::sched {
 
@@ -21,7 +21,7 @@ class TraceTable {
 
  private:
   std::string path_;
-  ledger::CsvTable table_;
+  CsvTable table_;
 };
 
 }  // namespace billow::sched

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "base/file.h"
+#include "base/formats/csv.h"
 #include "base/json.h"
 #include "base/text.h"
 #include "core/model/objective.h"
@@ -313,17 +314,20 @@ class World {
 
 constexpr std::int64_t trace_tokens_max = 10'000'000;
 
-Result<TraceCall> call_of_row(std::string_view row, std::size_t line) {
-  const auto cells = split(row, ',');
+Result<std::uint32_t> tokens_of(const std::string& cell, std::size_t line) {
+  const auto tokens = parse_int(cell, 0, trace_tokens_max);
+  if (!tokens)
+    return pass(tokens.error(), fmt::format("line {}", line));
+  return static_cast<std::uint32_t>(*tokens);
+}
+
+Result<TraceCall> call_of_row(const std::vector<std::string>& cells, std::size_t line) {
   if (cells.size() != 3)
     return fail(Code::invalid, fmt::format("line {} has {} columns, not 3", line, cells.size()),
                 "expected TIMESTAMP,ContextTokens,GeneratedTokens");
-  return TraceCall{
-      .at_s = BILLOW_TRY(seconds_of(cells[0], line)),
-      .context_tokens =
-          static_cast<std::uint32_t>(BILLOW_TRY(parse_int(cells[1], 0, trace_tokens_max))),
-      .generated_tokens =
-          static_cast<std::uint32_t>(BILLOW_TRY(parse_int(cells[2], 0, trace_tokens_max)))};
+  return TraceCall{.at_s = BILLOW_TRY(seconds_of(cells[0], line)),
+                   .context_tokens = BILLOW_TRY(tokens_of(cells[1], line)),
+                   .generated_tokens = BILLOW_TRY(tokens_of(cells[2], line))};
 }
 
 Result<TraceCall> call_of_object(std::string_view row, std::size_t line) {
@@ -343,36 +347,60 @@ Result<TraceCall> call_of_object(std::string_view row, std::size_t line) {
   return call;
 }
 
+// The requests of a trace, in the order of their lines; times count from the first.
+class TraceCalls {
+ public:
+  Status add(TraceCall call, std::size_t line) {
+    if (calls_.empty())
+      first_ = call.at_s;
+    call.at_s -= first_;
+    if (!calls_.empty() && call.at_s < calls_.back().at_s)
+      return fail(Code::invalid, fmt::format("line {} is earlier than the line before", line),
+                  "sort the trace by time");
+    calls_.push_back(std::move(call));
+    return {};
+  }
+  Result<std::vector<TraceCall>> take() {
+    if (calls_.empty())
+      return fail(Code::invalid, "the trace has no requests");
+    return std::move(calls_);
+  }
+
+ private:
+  std::vector<TraceCall> calls_;
+  double first_ = 0;
+};
+
+// One JSON object per line.
+Result<std::vector<TraceCall>> calls_of_objects(std::string_view rest) {
+  TraceCalls calls;
+  for (std::size_t line = 1; !rest.empty(); ++line) {
+    const auto end = std::min(rest.find('\n'), rest.size());
+    if (const std::string_view row = trim(rest.substr(0, end)); !row.empty())
+      BILLOW_TRY_VOID(calls.add(BILLOW_TRY(call_of_object(row, line)), line));
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
+  return calls.take();
+}
+
+Result<std::vector<TraceCall>> calls_of_csv(std::string_view text) {
+  TraceCalls calls;
+  CsvReader reader(text, {.trimmed = true});
+  std::vector<std::string> row;
+  while (BILLOW_TRY(reader.next(row)))
+    if (reader.line() > 1 || row[0] != "TIMESTAMP")
+      BILLOW_TRY_VOID(calls.add(BILLOW_TRY(call_of_row(row, reader.line())), reader.line()));
+  return calls.take();
+}
+
 }  // namespace
 
 Result<std::vector<TraceCall>> read_llm_trace(const std::string& path) {
   const std::string text = BILLOW_TRY(read_file(path, std::size_t{1} << 30));
-  std::vector<TraceCall> out;
-  std::size_t line = 0;
-  std::string_view rest = text;
-  double first = 0;
-  while (!rest.empty()) {
-    const auto end = std::min(rest.find('\n'), rest.size());
-    const std::string_view row = trim(rest.substr(0, end));
-    rest.remove_prefix(std::min(end + 1, rest.size()));
-    ++line;
-    if (row.empty() || (line == 1 && row.starts_with("TIMESTAMP")))
-      continue;
-    auto call = row.starts_with('{') ? call_of_object(row, line) : call_of_row(row, line);
-    if (!call)
-      return pass(Error(call.error()).in(path));
-    if (out.empty())
-      first = call->at_s;
-    call->at_s -= first;
-    if (!out.empty() && call->at_s < out.back().at_s)
-      return fail(Code::invalid,
-                  fmt::format("{}: line {} is earlier than the line before", path, line),
-                  "sort the trace by time");
-    out.push_back(std::move(*call));
-  }
-  if (out.empty())
-    return fail(Code::invalid, fmt::format("{} has no requests", path));
-  return out;
+  auto calls = trim(text).starts_with('{') ? calls_of_objects(text) : calls_of_csv(text);
+  if (!calls)
+    return pass(calls.error(), path);
+  return calls;
 }
 
 std::vector<TraceCall> repeated(const std::vector<TraceCall>& trace, std::uint32_t days) {

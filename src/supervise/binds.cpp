@@ -12,6 +12,7 @@
 #include <initializer_list>
 
 #include "process/each_entry_linux.h"
+#include "process/open_without_links_linux.h"
 #include "supervise/bind_file.h"
 #include "supervise/job_rights.h"
 #include "supervise/sys.h"
@@ -226,13 +227,31 @@ unsigned long kept_flags(const char* path) {
   return flags;
 }
 
+// Opened with the rights of the job's user, so that it shows nothing that lies behind a directory
+// that is closed to that user. The agent has followed the links of its path and checked where they
+// lead; none is followed here, because users may own directories above the volume and exchange them
+// since. Kept open: the source stays the same, even if something is mounted over it later. A
+// negative error, or the descriptor.
+int open_source(const Spec& spec, const char* source, const char** stage) {
+  *stage = "find the volume on this node";
+  const JobRights rights(spec);
+  if (rights.error() != 0)
+    return -rights.error();
+  const int from = process::open_without_links(source);
+  if (from >= 0)
+    return from;
+  if (errno == EACCES)
+    *stage = "find the volume on this node (the job's user may not reach its directory)";
+  if (errno == ELOOP)
+    *stage = "find the volume on this node (a directory was replaced by a link after the check)";
+  return -errno;
+}
+
 int mount_one(
     const Spec& spec, const char* source, const char* path, bool read_only, const char** stage) {
-  *stage = "find the volume on this node";
-  // Kept open: the source stays the same, even if something is mounted over it below.
-  const int from = open(source, O_PATH | O_DIRECTORY | O_CLOEXEC);
+  const int from = open_source(spec, source, stage);
   if (from < 0)
-    return errno;
+    return -from;
   *stage = "mount a volume";
   // Mounted first where no one else can reach it, and moved to the job's path only when complete.
   // Mounts inside a volume are left out of a read-only one, because they could not be made

@@ -96,17 +96,23 @@ int exec_search(const Spec& spec) {
   }
 }
 
+// For a list of processes the kernel stops all forks and exits, which takes up to tens of
+// milliseconds. Groups of version 1 also have a list of threads, and this process has one thread.
 void enter_cgroups(const Spec& spec, bool born_in_v2, int failure) {
-  auto enter = [&](const char* directory) {
+  auto enter = [](const char* directory, const char* list) {
     Text<512> path;
-    path << directory << "/cgroup.procs";
-    if (const int error = write_small(path.data, "0"))
+    path << directory << list;
+    return write_small(path.data, "0");
+  };
+  auto enter_as_process = [&](const char* directory) {
+    if (const int error = enter(directory, "/cgroup.procs"))
       give_up(failure, error, "enter cgroup ", directory);
   };
   if (spec.cgroup_v2 != nullptr && !born_in_v2)
-    enter(spec.cgroup_v2);
+    enter_as_process(spec.cgroup_v2);
   for (std::uint32_t i = 0; i < spec.cgroups_v1_count; ++i)
-    enter(spec.cgroups_v1[i]);
+    if (enter(spec.cgroups_v1[i], "/tasks") != 0)
+      enter_as_process(spec.cgroups_v1[i]);
 }
 
 void limit_resources(const Spec& spec, int failure) {

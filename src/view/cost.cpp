@@ -2,13 +2,14 @@
 
 #include <algorithm>
 
+#include "core/control/decide/begun.h"
 #include "core/control/money.h"
 #include "core/ledger/meter.h"
 
 namespace billow::view {
 
 NanoUsd cost_so_far(const control::State& state, const Task& task, WallTime billed) {
-  if (task.state == TaskState::ended)
+  if (task.state == TaskState::ended || !control::has_begun(state, task))
     return {};
   WallTime until = billed;
   if (task.state == TaskState::unreachable)
@@ -45,13 +46,17 @@ NanoUsd cost_so_far(const control::State& state, const Endpoint& endpoint, WallT
   return cost;
 }
 
+std::int64_t charge_rate_now(const control::State& state, const Task& task) {
+  const bool charged = task.state != TaskState::ended && task.state != TaskState::unreachable &&
+                       control::has_begun(state, task);
+  return charged ? task.rate.nano_usd_per_s * ledger::charged_milli(task) / 1000 : 0;
+}
+
 std::int64_t charge_rate_now(const control::State& state, const Job& job) {
   std::int64_t rate = 0;
-  for (const TaskId id : job.tasks) {
-    const Task* task = state.find_task(id);
-    if (task && task->state != TaskState::ended && task->state != TaskState::unreachable)
-      rate += task->rate.nano_usd_per_s * ledger::charged_milli(*task) / 1000;
-  }
+  for (const TaskId id : job.tasks)
+    if (const Task* task = state.find_task(id))
+      rate += charge_rate_now(state, *task);
   return rate;
 }
 

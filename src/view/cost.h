@@ -5,7 +5,7 @@
 // `billed` is the moment on the billing clock (ADR 10), by which leases begin and end: a change of
 // the wall clock changes no cost. Closing a lease at `billed` charges exactly the amount shown
 // here, including traffic. A task on an unreachable node costs what it had cost when its node was
-// last heard from.
+// last heard from. A task whose process has not begun (its image is being pulled) costs nothing.
 #pragma once
 
 #include "base/money.h"
@@ -24,8 +24,9 @@ std::vector<NanoUsd> role_costs_so_far(const control::State& state,
 // All replicas of an endpoint, including ended ones.
 NanoUsd cost_so_far(const control::State& state, const Endpoint& endpoint, WallTime billed);
 
-// The current charge of a job per second, in nano-dollars. Tasks on unreachable nodes are not
-// charged.
+// The current charge of a task or job per second, in nano-dollars. Tasks on unreachable nodes are
+// not charged, nor are those that have not begun. Sums of charge rates are made of these.
+std::int64_t charge_rate_now(const control::State& state, const Task& task);
 std::int64_t charge_rate_now(const control::State& state, const Job& job);
 
 }  // namespace billow::view

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/control/decide/decide.h"
 #include "core/ledger/meter.h"
 #include "core/sched/mig.h"
 #include "view/json_parts.h"
@@ -108,6 +109,12 @@ Json gpu_document(const Node& node,
   return doc;
 }
 
+// Why it takes no jobs: what a person or the head said, and what becomes of a silent machine.
+std::string reason_of(const control::State& state, const Node& node) {
+  const std::string silent = control::silent_note(state, node);
+  return node.drained + (node.drained.empty() || silent.empty() ? "" : "; ") + silent;
+}
+
 }  // namespace
 
 ReservedCards reserved_cards(const control::State& state, WallTime now) {
@@ -180,7 +187,7 @@ Json node_document(const control::State& state,
   Json out = Json::object({{"id", node.id.value},
                            {"name", node.offer.name},
                            {"state", status},
-                           {"reason", node.drained},
+                           {"reason", reason_of(state, node)},
                            {"gpus", std::move(gpus)},
                            {"cpu_milli", node.offer.cpu_milli},
                            {"mem_mib", node.offer.mem_mib},

@@ -189,6 +189,8 @@ class Drawing {
     if (out.from >= end)
       return WallTime{INT64_MAX};
     const WallTime from = out.from;
+    // It is paid for, as in the books. While a job still holds it, the job's block says so.
+    out.waste_usd = cost_of(card, std::max(from, busy), end);
     card.blocks.push_back(std::move(out));
     return from;
   }
@@ -202,17 +204,21 @@ class Drawing {
     });
   }
 
+  // What a card costs in that time: its part of the node.
+  double cost_of(const Card& card, WallTime from, WallTime to) const {
+    const Rate rate = state_.money.books.node_rate(card.node->id);
+    return dollars(rate.nano_usd_per_s) * std::max(0.0, (to - from).seconds()) /
+           static_cast<double>(std::max<std::size_t>(1, card.node->offer.gpus.size()));
+  }
+
   void add_idle(Card& card, WallTime end) const {
-    const double nano_usd_per_s =
-        static_cast<double>(state_.money.books.node_rate(card.node->id).nano_usd_per_s) /
-        static_cast<double>(std::max<std::size_t>(1, card.node->offer.gpus.size()));
     std::vector<Block> gaps;
     WallTime at = std::max(question_.from, card.node->joined_at);
     const auto gap = [&](WallTime until) {
       if (until - at < milliseconds(1))
         return;
       Block idle{.from = at, .to = until, .kind = "idle"};
-      idle.waste_usd = nano_usd_per_s * (until - at).seconds() / 1e9;
+      idle.waste_usd = cost_of(card, at, until);
       gaps.push_back(std::move(idle));
     };
     for (const Block& block : card.blocks) {

@@ -178,7 +178,8 @@ std::string waiting_reason(const control::State& state, const Job& job, WallTime
   const auto explanation = sched::explain(state.index, job.id, now, sched::Advice::none);
   if (explanation.reasons.empty())
     return {};
-  if (explanation.reasons.front().kind == sched::ReasonKind::infeasible)
+  const sched::Reason& first = explanation.reasons.front();
+  if (first.kind == sched::ReasonKind::infeasible || first.by_guarantee)
     if (std::string ordered = pool_reason(state, job, now); !ordered.empty())
       return ordered;
   std::string reason = explanation.reasons.front().text;
@@ -207,6 +208,7 @@ std::string away_note(const control::State& state, const Job& job, WallTime bill
   if (job.state != JobState::running && job.state != JobState::suspended)
     return {};
   std::string text;
+  std::set<std::string> remedies;
   std::set<NodeId> named;
   for (const TaskId id : job.tasks) {
     const Task* task = state.find_task(id);
@@ -219,8 +221,15 @@ std::string away_note(const control::State& state, const Job& job, WallTime bill
       continue;
     text += fmt::format("{}{} unreachable for {}", text.empty() ? "" : ", ",
                         node->second.offer.name, format_duration(seconds(away.ns / 1'000'000'000)));
+    if (!control::silent_note(state, node->second).empty())
+      remedies.insert(control::machine_of(state, node->second.offer.name)->name);
   }
-  return text.empty() ? text : text + "; charged only if it kept running";
+  if (text.empty())
+    return text;
+  text += "; charged only if it kept running";
+  for (const std::string& machine : remedies)
+    text += fmt::format("; an admin can end its machine: billow machine release {}", machine);
+  return text;
 }
 
 std::string larger_slice(const control::State& state, const Job& job) {

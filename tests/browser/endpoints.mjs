@@ -218,6 +218,18 @@ test('the list leads to the page of each endpoint, with the log of its replicas'
   equal(await page.title(), 'Endpoint one – Billow', 'the title of the window');
   await page.waitForSelector('.log:has-text("serving on")');
   equal((await page.locator('.charts .chart').count()) > 2, true, 'its charts');
+  const shares = json('describe', 'one').gateways;
+  ok(shares.length > 0, 'it has a gateway');
+  for (const { name, address } of shares)
+    await page.waitForSelector(`.gateways tr:has-text("${name}"):has-text("${address}")`);
+  await until(
+    async () => {
+      const [asked, , starts] = await page.locator('.endpoint-sum span').allInnerTexts();
+      return asked === '1 requests' && starts === '1 cold starts and wakes';
+    },
+    'the sums over time are what its gateway counted',
+    60,
+  );
   await axe(page, 'the page of an endpoint');
   await atAllSizes(page, 'endpoint');
   // Older links have the name in the query; the rest of it stays.

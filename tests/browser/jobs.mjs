@@ -332,6 +332,14 @@ test('a group shows its roles, their members, places and costs', async ({ page }
   await stopped(id);
 });
 
+test('an array costs what its elements do', async ({ page }) => {
+  const id = submit('--name', 'paid', '--array', '0-1', '--gpus', 1, '--', 'sleep', '300');
+  await go(page, `/jobs/${id}`);
+  const cost = page.locator('.facts dt:text-is("Cost") + dd');
+  await until(async () => /\$0\.0*[1-9]/.test(await cost.innerText()), 'its cost while it runs');
+  billow('stop', '--force', '--wait', id);
+});
+
 test('the form runs what it says', async ({ page }) => {
   await go(page, '/run');
   const run = page.locator('main form button.full');
@@ -340,6 +348,20 @@ test('the form runs what it says', async ({ page }) => {
   await page.fill('input[name=gpus]', '1.5');
   ok(/only a single GPU can be divided/.test(await alert.innerText()), 'no 1.5 GPUs');
   ok(await run.isDisabled(), 'it cannot be run');
+  await page.fill('input[name=gpus]', '1');
+  await page.waitForSelector('.price:has-text("Built-in price as of")');
+  billow('price', 'set', 'gpu:H100', '--charge', '3');
+  await go(page, '/prices');
+  await page.waitForSelector('tr:has-text("gpu:H100"):has-text("set here")');
+  await go(page, '/run');
+  await page.waitForSelector('.price:has-text("$3.00 per hour.")');
+  equal(await page.locator('.price:has-text("Built-in")').count(), 0, 'it is their own price');
+  billow('price', 'rm', 'gpu:H100');
+  await go(page, '/prices');
+  await page.waitForSelector('tr:has-text("gpu:H100"):has-text("built-in")');
+  equal(await page.locator('button:has-text("Delete")').count(), 0, 'nothing to delete');
+  await go(page, '/run');
+  await page.fill('input[name=command]', 'true');
   await page.fill('input[name=gpus]', '-1');
   ok(/must not be negative/.test(await alert.innerText()), 'no negative ones');
   equal(await page.locator('.price').count(), 0, 'and no negative price');
@@ -395,6 +417,10 @@ test('a form is kept, shared as a link, and removed again', async ({ page, conte
     'another one who opens the link has the same job',
   );
   await go(page, '/run');
+  const [preset, command] = await Promise.all(
+    ['.presets select', 'input[name=command]'].map((at) => page.locator(at).boundingBox()),
+  );
+  ok(preset.y < command.y, 'a preset is chosen above the fields');
   await page.selectOption('.presets select', 'sharable');
   equal(await page.locator('.elsewhere .line code').innerText(), line, 'and so has the preset');
   await page.click('button:has-text("Remove the preset")');

@@ -137,6 +137,35 @@ test('lists under More are cards on a phone, and tables where they fit', async (
   await context.close();
 });
 
+test('tables whose rows have many facts are cards on a phone too', () =>
+  onPhone(async (page) => {
+    const project = json('project', 'list').projects[0].name;
+    billow('budget', 'set', '10', '--project', project);
+    const ids = [1, 2].map(() => submit('--name', 'night-pair', '--', 'echo', 'loss=0.5'));
+    for (const path of ['/nodes', '/costs', '/admin', `/compare?jobs=${ids}`]) {
+      await go(page, path);
+      await page.waitForSelector('main .stacks td');
+      const cut = await page
+        .locator('main .scroll:has(.stacks)')
+        .evaluateAll((all) =>
+          all.filter((e) => e.scrollWidth > e.clientWidth + 1).map((e) => e.ariaLabel),
+        );
+      equal(cut, [], `${path} is cut`);
+    }
+  }));
+
+test('the facts of a job come before its log', () =>
+  onPhone(async (page) => {
+    const id = submit('--name', 'night-log', '--', 'echo', 'hello');
+    await go(page, `/jobs/${id}`);
+    await page.waitForSelector('.log .ll:has-text("hello")');
+    const y = async (selector) => (await page.locator(selector).first().boundingBox()).y;
+    const cost = await y('.facts dt:text-is("Cost")');
+    ok((await y('.title .state')) < cost, 'the state first');
+    ok(cost < (await y('.facts dt:text-is("Command")')), 'then the cost');
+    ok(cost < (await y('.log')), 'then the log');
+  }));
+
 test('every page has a way to sign out', () =>
   onPhone(async (page, tap) => {
     await tap('button.menu');

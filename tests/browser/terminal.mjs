@@ -1,15 +1,5 @@
 // The web terminal against a real head, in Debian's Chromium. Each case is a user's action.
-import {
-  equal,
-  go,
-  launch,
-  main,
-  ok,
-  open,
-  shot,
-  test,
-  until,
-} from './support.mjs';
+import { equal, go, launch, main, ok, open, shot, test, until } from './support.mjs';
 
 const browser = await launch();
 

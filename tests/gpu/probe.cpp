@@ -31,77 +31,16 @@
 #include <thread>
 #include <vector>
 
-#include "shim/cuda_types.h"
 #include "tests/gpu/driver_symbol.h"
-#include "tests/gpu/kernels_ptx.h"
+#include "tests/gpu/probe_driver.h"
 
 namespace {
-
-void* library;
-CUresult (*get_proc)(const char*, void**, int, uint64_t, void*);
-
-template <class F>
-F function(const char* name, bool by_proc = false, const char* symbol = nullptr) {
-  void* found = nullptr;
-  if (by_proc && get_proc && get_proc(name, &found, 12000, 0, nullptr) == 0 && found)
-    return reinterpret_cast<F>(found);
-  return reinterpret_cast<F>(dlsym(library, symbol ? symbol : name));
-}
-#define FUNCTION(result, name, ...) static auto result = function<CUresult (*)(__VA_ARGS__)>(name)
-#define PROC(result, name, symbol, ...) \
-  static auto result = function<CUresult (*)(__VA_ARGS__)>(name, true, symbol)
 
 struct Held {
   CUdeviceptr at;
   uint64_t bytes, seed;
 };
 std::vector<Held> held;
-CUcontext context;
-CUstream stream;
-CUfunction fill, verify, nothing, spin;
-bool simulated;
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-CUresult start() {
-  library = dlopen("libcuda.so.1", RTLD_NOW);
-  if (!library)
-    return CUDA_NO_DEVICE;
-  simulated = dlsym(library, "billow_sim_calls") != nullptr;
-  get_proc = reinterpret_cast<decltype(get_proc)>(dlsym(library, "cuGetProcAddress_v2"));
-  PROC(init, "cuInit", "cuInit", unsigned);
-  PROC(retain, "cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRetain", CUcontext*, CUdevice);
-  FUNCTION(set, "cuCtxSetCurrent", CUcontext);
-  FUNCTION(create, "cuStreamCreate", CUstream*, unsigned);
-  FUNCTION(load, "cuModuleLoadData", CUmodule*, const void*);
-  FUNCTION(get, "cuModuleGetFunction", CUfunction*, CUmodule, const char*);
-  CUmodule module;
-  CUresult r;
-  if ((r = init(0)) || (r = retain(&context, 0)) || (r = set(context)) ||
-      (r = create(&stream, 1)) || (r = load(&module, kernels_ptx)))
-    return r;
-  if ((r = get(&fill, module, "probe_fill")) || (r = get(&verify, module, "probe_check")) ||
-      (r = get(&nothing, module, "probe_nothing")))
-    return r;
-  return get(&spin, module, "probe_spin");
-}
-
-CUresult launch(CUfunction f, unsigned blocks, void** parameters) {
-  PROC(go, "cuLaunchKernel", "cuLaunchKernel", CUfunction, unsigned, unsigned, unsigned, unsigned,
-       unsigned, unsigned, unsigned, CUstream, void**, void**);
-  return go(f, blocks, 1, 1, 256, 1, 1, 0, stream, parameters, nullptr);
-}
-CUresult synchronize() {
-  FUNCTION(wait, "cuStreamSynchronize", CUstream);
-  return wait(stream);
-}
-CUresult fill_words(CUdeviceptr at, uint64_t bytes, uint64_t seed) {
-  uint64_t count = bytes / 8;
-  void* parameters[] = {&at, &count, &seed};
-  return launch(fill, 1056, parameters);
-}
 
 CUresult hold(uint64_t bytes, uint64_t seed) {
   PROC(alloc, "cuMemAlloc", "cuMemAlloc_v2", CUdeviceptr*, size_t);
@@ -162,6 +101,44 @@ CUresult count_wrong(uint64_t* wrong) {
   return copy(wrong, counter, 8);
 }
 
+CUresult allocate_from_pool(uint64_t bytes) {
+  CUdeviceptr at = 0;
+  FUNCTION(make, "cuMemPoolCreate", CUmempool*, const CUmemPoolProps*);
+  PROC(f, "cuMemAllocFromPoolAsync", "cuMemAllocFromPoolAsync", CUdeviceptr*, size_t, CUmempool,
+       CUstream);
+  static CUmempool pool = nullptr;
+  if (!pool) {
+    CUmemPoolProps props{};
+    props.allocType = ALLOCATION_PINNED;
+    props.location = {LOCATION_DEVICE, 0};
+    if (const CUresult r = make(&pool, &props))
+      return r;
+  }
+  const CUresult r = f(&at, bytes, pool, stream);
+  return r ? r : synchronize();
+}
+
+CUresult allocate_in_graph(uint64_t bytes) {
+  FUNCTION(create, "cuGraphCreate", CUgraph*, unsigned);
+  PROC(node, "cuGraphAddMemAllocNode", "cuGraphAddMemAllocNode", void**, CUgraph, const void*,
+       size_t, CUmemAllocNodeParams*);
+  PROC(make, "cuGraphInstantiateWithFlags", "cuGraphInstantiateWithFlags", CUgraphExec*, CUgraph,
+       unsigned long long);
+  PROC(go, "cuGraphLaunch", "cuGraphLaunch", CUgraphExec, CUstream);
+  CUgraph graph;
+  CUgraphExec exec;
+  void* n;
+  CUmemAllocNodeParams params{};
+  params.poolProps.allocType = ALLOCATION_PINNED;
+  params.poolProps.location = {LOCATION_DEVICE, 0};
+  params.bytesize = bytes;
+  CUresult r;
+  if ((r = create(&graph, 0)) || (r = node(&n, graph, nullptr, 0, &params)) ||
+      (r = make(&exec, graph, 0)) || (r = go(exec, stream)))
+    return r;
+  return synchronize();
+}
+
 CUresult allocate_by(const std::string& path, uint64_t bytes) {
   CUdeviceptr at = 0;
   if (path == "alloc") {
@@ -184,21 +161,8 @@ CUresult allocate_by(const std::string& path, uint64_t bytes) {
     const CUresult r = f(&at, bytes, stream);
     return r ? r : synchronize();
   }
-  if (path == "pool") {
-    FUNCTION(make, "cuMemPoolCreate", CUmempool*, const CUmemPoolProps*);
-    PROC(f, "cuMemAllocFromPoolAsync", "cuMemAllocFromPoolAsync", CUdeviceptr*, size_t, CUmempool,
-         CUstream);
-    static CUmempool pool = nullptr;
-    if (!pool) {
-      CUmemPoolProps props{};
-      props.allocType = ALLOCATION_PINNED;
-      props.location = {LOCATION_DEVICE, 0};
-      if (const CUresult r = make(&pool, &props))
-        return r;
-    }
-    const CUresult r = f(&at, bytes, pool, stream);
-    return r ? r : synchronize();
-  }
+  if (path == "pool")
+    return allocate_from_pool(bytes);
   if (path == "create") {
     PROC(f, "cuMemCreate", "cuMemCreate", CUmemHandle*, size_t, const CUmemAllocationProp*,
          unsigned long long);
@@ -223,26 +187,8 @@ CUresult allocate_by(const std::string& path, uint64_t bytes) {
     const CUarray3DDescriptor d{4096, bytes >> 14, 0, 0x20, 1, 0};
     return f(&array, &d, 1);
   }
-  if (path == "graph") {
-    FUNCTION(create, "cuGraphCreate", CUgraph*, unsigned);
-    PROC(node, "cuGraphAddMemAllocNode", "cuGraphAddMemAllocNode", void**, CUgraph, const void*,
-         size_t, CUmemAllocNodeParams*);
-    PROC(make, "cuGraphInstantiateWithFlags", "cuGraphInstantiateWithFlags", CUgraphExec*, CUgraph,
-         unsigned long long);
-    PROC(go, "cuGraphLaunch", "cuGraphLaunch", CUgraphExec, CUstream);
-    CUgraph graph;
-    CUgraphExec exec;
-    void* n;
-    CUmemAllocNodeParams params{};
-    params.poolProps.allocType = ALLOCATION_PINNED;
-    params.poolProps.location = {LOCATION_DEVICE, 0};
-    params.bytesize = bytes;
-    CUresult r;
-    if ((r = create(&graph, 0)) || (r = node(&n, graph, nullptr, 0, &params)) ||
-        (r = make(&exec, graph, 0)) || (r = go(exec, stream)))
-      return r;
-    return synchronize();
-  }
+  if (path == "graph")
+    return allocate_in_graph(bytes);
   return CUDA_INVALID_VALUE;
 }
 
@@ -460,24 +406,110 @@ CUresult replay(uint64_t count, uint64_t nodes, double* seconds) {
   std::exit(verdict);
 }
 
+// Allocates once, or as often as it goes.
+std::string allocations(const std::string& verb,
+                        const std::string& path,
+                        uint64_t bytes,
+                        CUresult* r) {
+  uint64_t made = 0;
+  do {
+    *r = allocate_by(path, bytes);
+    made += *r == CUDA_OK;
+  } while (verb == "exhaust" && *r == CUDA_OK && made < 1000000);
+  char text[256] = "";
+  std::snprintf(text, sizeof text, "made=%llu last=%d", static_cast<unsigned long long>(made), *r);
+  if (verb == "exhaust" && *r == CUDA_OUT_OF_MEMORY)
+    *r = CUDA_OK;
+  return text;
+}
+
+// Rewrites so many percent of every 2 MiB-piece range, from the start of each allocation.
+CUresult touch(uint64_t percent, uint64_t seed) {
+  CUresult r = CUDA_OK;
+  std::vector<Held> now_held;
+  for (Held& h : held) {
+    const uint64_t part = h.bytes / 100 * percent / (2u << 20) * (2u << 20);
+    if (part) {
+      r = fill_words(h.at, part, seed);
+      now_held.push_back({h.at, part, seed});
+    }
+    seed += part;  // no two pieces alike
+    if (h.bytes > part)
+      now_held.push_back({h.at + part, h.bytes - part, h.seed + part / 8});
+  }
+  held = now_held;
+  return r ? r : synchronize();
+}
+
+CUresult free_all() {
+  PROC(release, "cuMemFree", "cuMemFree_v2", CUdeviceptr);
+  CUresult r = CUDA_OK;
+  for (Held& h : held)
+    if (CUresult e = release(h.at))
+      r = e;
+  held.clear();
+  return r;
+}
+
+CUresult memory_info(size_t* free, size_t* total) {
+  PROC(info, "cuMemGetInfo", "cuMemGetInfo_v2", size_t*, size_t*);
+  return info(free, total);
+}
+
+// The seconds that so many launches take, with what was waiting.
+double timed_launches(uint64_t count, CUfunction kernel, void** parameters, CUresult* r) {
+  const double t = now();
+  for (uint64_t i = 0; i < count && !*r; i++)
+    *r = launch(kernel, 1, parameters);
+  if (!*r)
+    *r = synchronize();
+  return now() - t;
+}
+
+// Verbs that report figures; empty for any other.
+std::string measure(const std::string& verb, uint64_t a, uint64_t b, CUresult* r) {
+  char text[256] = "";
+  if (verb == "check") {
+    uint64_t wrong = 0;
+    *r = count_wrong(&wrong);
+    std::snprintf(text, sizeof text, "wrong=%llu", static_cast<unsigned long long>(wrong));
+  } else if (verb == "info") {
+    size_t free = 0, total = 0;
+    *r = memory_info(&free, &total);
+    std::snprintf(text, sizeof text, "free=%zu total=%zu", free, total);
+  } else if (verb == "spin") {
+    uint64_t cycles = simulated ? a : a * 1755;
+    void* parameters[] = {&cycles};
+    std::snprintf(text, sizeof text, "seconds=%.6f", timed_launches(b, spin, parameters, r));
+  } else if (verb == "tiny") {
+    timed_launches(1000, nothing, nullptr, r);
+    std::snprintf(text, sizeof text, "seconds=%.6f", timed_launches(a, nothing, nullptr, r));
+  } else if (verb == "graph") {
+    double seconds = 0;
+    *r = replay(a, b, &seconds);
+    std::snprintf(text, sizeof text, "seconds=%.6f", seconds);
+  } else if (verb == "span") {
+    double rates[2] = {};
+    *r = span_rates(a, rates);
+    std::snprintf(text, sizeof text, "out=%.3f in=%.3f", rates[0], rates[1]);
+  } else if (verb == "link") {
+    double rates[4] = {};
+    *r = link_rates(a, rates);
+    std::snprintf(text, sizeof text, "out=%.2f in=%.2f both=%.2f", rates[0], rates[1], rates[2]);
+  } else {
+    *r = CUDA_INVALID_VALUE;
+  }
+  return text;
+}
+
 std::string command(const std::string& line, CUresult* r) {
   std::istringstream words(line);
-  std::string verb, name;
+  std::string verb, name, said;
   uint64_t a = 0, b = 0;
   words >> verb;
-  char text[256] = "";
   if (verb == "path" || verb == "exhaust") {
     words >> name >> a;
-    uint64_t made = 0;
-    do {
-      *r = allocate_by(name, a);
-      made += *r == CUDA_OK;
-    } while (verb == "exhaust" && *r == CUDA_OK && made < 1000000);
-    std::snprintf(text, sizeof text, "made=%llu last=%d", static_cast<unsigned long long>(made),
-                  *r);
-    if (verb == "exhaust" && *r == CUDA_OUT_OF_MEMORY)
-      *r = CUDA_OK;
-    return text;
+    return allocations(verb, name, a, r);
   }
   words >> a >> b;
   if (verb == "hold")
@@ -488,75 +520,15 @@ std::string command(const std::string& line, CUresult* r) {
     storm(a, b != 0);
   else if (verb == "sync")
     *r = synchronize();
-  else if (verb == "check") {
-    uint64_t wrong = 0;
-    *r = count_wrong(&wrong);
-    std::snprintf(text, sizeof text, "wrong=%llu", static_cast<unsigned long long>(wrong));
-  } else if (verb == "touch") {
-    // Rewrites a percent of every 2 MiB-piece range, from the start of each allocation.
-    std::vector<Held> now_held;
-    for (Held& h : held) {
-      const uint64_t part = h.bytes / 100 * a / (2u << 20) * (2u << 20);
-      if (part) {
-        *r = fill_words(h.at, part, b);
-        now_held.push_back({h.at, part, b});
-      }
-      b += part;  // no two pieces alike
-      if (h.bytes > part)
-        now_held.push_back({h.at + part, h.bytes - part, h.seed + part / 8});
-    }
-    held = now_held;
-    if (!*r)
-      *r = synchronize();
-  } else if (verb == "free") {
-    PROC(release, "cuMemFree", "cuMemFree_v2", CUdeviceptr);
-    for (Held& h : held)
-      if (CUresult e = release(h.at))
-        *r = e;
-    held.clear();
-  } else if (verb == "info") {
-    PROC(info, "cuMemGetInfo", "cuMemGetInfo_v2", size_t*, size_t*);
-    size_t f = 0, t = 0;
-    *r = info(&f, &t);
-    std::snprintf(text, sizeof text, "free=%zu total=%zu", f, t);
-  } else if (verb == "spin") {
-    uint64_t cycles = simulated ? a : a * 1755;
-    void* parameters[] = {&cycles};
-    const double t = now();
-    for (uint64_t i = 0; i < b && !*r; i++)
-      *r = launch(spin, 1, parameters);
-    if (!*r)
-      *r = synchronize();
-    std::snprintf(text, sizeof text, "seconds=%.6f", now() - t);
-  } else if (verb == "tiny") {
-    for (int i = 0; i < 1000 && !*r; i++)
-      *r = launch(nothing, 1, nullptr);
-    synchronize();
-    const double t = now();
-    for (uint64_t i = 0; i < a && !*r; i++)
-      *r = launch(nothing, 1, nullptr);
-    if (!*r)
-      *r = synchronize();
-    std::snprintf(text, sizeof text, "seconds=%.6f", now() - t);
-  } else if (verb == "graph") {
-    double seconds = 0;
-    *r = replay(a, b, &seconds);
-    std::snprintf(text, sizeof text, "seconds=%.6f", seconds);
-  } else if (verb == "paired") {
-    std::string said;
+  else if (verb == "touch")
+    *r = touch(a, b);
+  else if (verb == "free")
+    *r = free_all();
+  else if (verb == "paired")
     *r = paired(a, b ? b : 1, &said);
-    return said;
-  } else if (verb == "span") {
-    double rates[2] = {};
-    *r = span_rates(a, rates);
-    std::snprintf(text, sizeof text, "out=%.3f in=%.3f", rates[0], rates[1]);
-  } else if (verb == "link") {
-    double rates[4] = {};
-    *r = link_rates(a, rates);
-    std::snprintf(text, sizeof text, "out=%.2f in=%.2f both=%.2f", rates[0], rates[1], rates[2]);
-  } else
-    *r = CUDA_INVALID_VALUE;
-  return text;
+  else
+    said = measure(verb, a, b, r);
+  return said;
 }
 }  // namespace
 

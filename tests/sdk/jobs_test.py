@@ -60,7 +60,7 @@ class Jobs(SdkTest):
         self.assertEqual(set(group.cost_by_role), {"main", "server"})
         self.assertAlmostEqual(sum(group.cost_by_role.values()), group.cost, places=9)
         self.assertEqual(group.document["gpu_milli"], 2000)
-        with self.assertRaisesRegex(billow.ApiError, "succeeded|no live job"):
+        with self.assertRaisesRegex(billow.ApiError, "succeeded|has ended"):
             group.restart("server")
         with self.assertRaisesRegex(ValueError, "belong to the group"):
             billow.role("true", timeout="1h")

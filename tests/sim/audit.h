@@ -81,6 +81,9 @@ class Audit {
     std::set<std::string> asked;
   };
   void take(const Event& event);
+  void take_of_jobs(const Event& event);
+  void take_of_suspensions(const Event& event);
+  void take_of_reservations(const Event& event);
   void follow_nodes(const Event& event);
   void check_heard(const Task& task) const;
   void secret_durable(const std::string& name, const std::string& value);
@@ -154,6 +157,10 @@ class Clients {
   void draw_roles(JobSpec& spec);
   void watch(JobId job);
   void command(const Command& command);
+  // What users and operators ask for, in the troubled part and so that everything ends in the quiet
+  // one.
+  void trouble(const control::State& state, std::vector<Command>& commands);
+  void settle(const control::State& state, std::vector<Command>& commands);
   void share(std::vector<Command>& commands);  // changes reservations, quotas and policies
   void share_nothing(std::vector<Command>& commands);
   Command set_secret(const std::string& name);

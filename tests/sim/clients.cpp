@@ -35,27 +35,25 @@ void Clients::forget_ended() {
                newest);
 }
 
-// The argv is read by SimNode::start_task.
-SubmitJob Clients::draw_job(std::size_t index) {
-  Rng& rng = world_.rng;
-  SubmitJob submit;
-  JobSpec& spec = submit.spec;
-  submit.user = UserId(1);
-  if (rng.chance(0.7))
-    submit.idempotency_key = fmt::format("k{}", index);
+namespace {
+
+// Read by SimNode::start_task.
+std::vector<std::string> draw_argv(Rng& rng) {
   const bool hangs = rng.chance(0.08);
   const std::int64_t runs_ms = hangs              ? -1
                                : rng.chance(0.75) ? rng.between(1, 4000)
                                                   : rng.between(4000, 60000);
   const bool fails = rng.chance(0.35), by_signal = rng.chance(0.4);
   const std::int64_t fails_first = fails ? (rng.chance(0.5) ? -1 : rng.between(1, 2)) : 0;
-  spec.argv = {"sim",
-               fmt::format("{}", runs_ms),
-               fmt::format("{}", by_signal ? 0 : rng.between(1, 99)),
-               fmt::format("{}", by_signal ? 11 : 0),
-               fmt::format("{}", fails_first),
-               fmt::format("{}", rng.chance(0.2) ? -1 : rng.between(0, 1500))};
-  Resources& r = spec.resources;
+  return {"sim",
+          fmt::format("{}", runs_ms),
+          fmt::format("{}", by_signal ? 0 : rng.between(1, 99)),
+          fmt::format("{}", by_signal ? 11 : 0),
+          fmt::format("{}", fails_first),
+          fmt::format("{}", rng.chance(0.2) ? -1 : rng.between(0, 1500))};
+}
+
+void draw_resources(Rng& rng, Resources& r) {
   const double kind = rng.unit();
   if (kind < 0.15)
     r.cpu_milli = rng.between(100, 4000);
@@ -66,6 +64,19 @@ SubmitJob Clients::draw_job(std::size_t index) {
     r.gpus = static_cast<std::int32_t>(kind < 0.8 ? 1 : rng.between(1, 4));
     r.share.milli = whole_gpu_milli;
   }
+}
+
+}  // namespace
+
+SubmitJob Clients::draw_job(std::size_t index) {
+  Rng& rng = world_.rng;
+  SubmitJob submit;
+  JobSpec& spec = submit.spec;
+  submit.user = UserId(1);
+  if (rng.chance(0.7))
+    submit.idempotency_key = fmt::format("k{}", index);
+  spec.argv = draw_argv(rng);
+  draw_resources(rng, spec.resources);
   if (rng.chance(0.2))
     spec.nodes = static_cast<std::uint32_t>(rng.between(2, 3));
   else if (rng.chance(0.2)) {
@@ -236,61 +247,71 @@ void Clients::every_second() {
     ++world_.counts.jobs;
     submit(next_++);
   }
+  head = world_.head();
+  if (!head)
+    return;  // a submission met its crash
   std::vector<Command> commands;
-  const control::State& state = head->engine->state();
-  if (!world_.calm) {
-    if (!known_.empty() && rng.chance(0.04))
-      commands.push_back(StopJob{some_job(), "", rng.chance(0.3)});
-    if (!known_.empty() && rng.chance(0.12))
-      commands.push_back(SuspendJob{
-          .job = some_job(), .mode = rng.chance(0.5) ? SuspendMode::warm : SuspendMode::cold});
-    if (!known_.empty() && rng.chance(0.08))
-      commands.push_back(RestartRole{some_job(), fmt::format("role-{}", rng.below(3)), ""});
-    if (!known_.empty() && rng.chance(0.12))
-      commands.push_back(ResumeJob{some_job(), rng.chance(0.3)});
-    if (!state.nodes.empty() && rng.chance(0.02))
-      commands.push_back(
-          DrainNode{NodeId(1 + rng.below(state.next_node - 1)), rng.chance(0.5) ? "service" : ""});
-    if (!state.nodes.empty() && rng.chance(0.02))
-      commands.push_back(DrainGpu{NodeId(1 + rng.below(state.next_node - 1)), 0,
-                                  rng.chance(0.5) ? "XID 79" : "",
-                                  rng.chance(0.5) ? state.at : WallTime{}});
-    // As a node says it of a task that it makes a room for; also of one that has ended meanwhile,
-    // or needs none.
-    for (const auto& [id, task] : state.tasks)
-      if (rng.chance(0.02))
-        commands.push_back(ImageFound{id, fmt::format("sha256:{:064x}", rng.below(4))});
-    share(commands);
-  } else {
-    share_nothing(commands);
-    for (const auto& [id, node] : state.nodes) {
-      if (!node.drained.empty())
-        commands.push_back(DrainNode{id, ""});
-      for (const GpuMark& mark : node.gpu_marks)
-        if (!mark.drained.empty())
-          commands.push_back(DrainGpu{id, mark.gpu, "", {}});
-      const bool gone = std::any_of(world_.nodes.begin(), world_.nodes.end(), [&](const auto& n) {
-        return n->gone && !n->is_rented() && n->name == node.offer.name;
-      });
-      if (gone && !node.reachable && world_.now_ns - quiet_since_ns_ > minutes(4).ns)
-        commands.push_back(RemoveNode{id});
-    }
-    for (const auto& [id, job] : state.jobs)
-      if (job.state == JobState::suspended && !job.suspension.resume_wanted &&
-          job.stopping == StopCause::none)
-        commands.push_back(ResumeJob{id});
-    // What waits inside a reservation that is over does not start unless somebody says that it may.
-    for (const auto& [id, job] : state.jobs)
-      if (job.spec->reservation && !job.left_reservation &&
-          !state.reservations.contains(job.spec->reservation) && job.state != JobState::running)
-        commands.push_back(ResumeJob{id, true});
-    for (const auto& [id, job] : state.jobs)
-      if (job.spec->argv.at(1) == "-1" && job.stopping != StopCause::request &&
-          world_.now_ns - quiet_since_ns_ > seconds(30).ns)
-        commands.push_back(StopJob{id, "", false});
-  }
+  if (world_.calm)
+    settle(head->engine->state(), commands);
+  else
+    trouble(head->engine->state(), commands);
   for (const Command& c : commands)
     command(c);
+}
+
+void Clients::trouble(const control::State& state, std::vector<Command>& commands) {
+  Rng& rng = world_.rng;
+  if (!known_.empty() && rng.chance(0.04))
+    commands.push_back(StopJob{some_job(), "", rng.chance(0.3)});
+  if (!known_.empty() && rng.chance(0.12))
+    commands.push_back(SuspendJob{.job = some_job(),
+                                  .mode = rng.chance(0.5) ? SuspendMode::warm : SuspendMode::cold});
+  if (!known_.empty() && rng.chance(0.08))
+    commands.push_back(RestartRole{some_job(), fmt::format("role-{}", rng.below(3)), ""});
+  if (!known_.empty() && rng.chance(0.12))
+    commands.push_back(ResumeJob{some_job(), rng.chance(0.3)});
+  if (!state.nodes.empty() && rng.chance(0.02))
+    commands.push_back(
+        DrainNode{NodeId(1 + rng.below(state.next_node - 1)), rng.chance(0.5) ? "service" : ""});
+  if (!state.nodes.empty() && rng.chance(0.02))
+    commands.push_back(DrainGpu{NodeId(1 + rng.below(state.next_node - 1)), 0,
+                                rng.chance(0.5) ? "XID 79" : "",
+                                rng.chance(0.5) ? state.at : WallTime{}});
+  // As a node says it of a task that it makes a room for; also of one that has ended meanwhile,
+  // or needs none.
+  for (const auto& [id, task] : state.tasks)
+    if (rng.chance(0.02))
+      commands.push_back(ImageFound{id, fmt::format("sha256:{:064x}", rng.below(4))});
+  share(commands);
+}
+
+void Clients::settle(const control::State& state, std::vector<Command>& commands) {
+  share_nothing(commands);
+  for (const auto& [id, node] : state.nodes) {
+    if (!node.drained.empty())
+      commands.push_back(DrainNode{id, ""});
+    for (const GpuMark& mark : node.gpu_marks)
+      if (!mark.drained.empty())
+        commands.push_back(DrainGpu{id, mark.gpu, "", {}});
+    const bool gone = std::any_of(world_.nodes.begin(), world_.nodes.end(), [&](const auto& n) {
+      return n->gone && !n->is_rented() && n->name == node.offer.name;
+    });
+    if (gone && !node.reachable && world_.now_ns - quiet_since_ns_ > minutes(4).ns)
+      commands.push_back(RemoveNode{id});
+  }
+  for (const auto& [id, job] : state.jobs)
+    if (job.state == JobState::suspended && !job.suspension.resume_wanted &&
+        job.stopping == StopCause::none)
+      commands.push_back(ResumeJob{id});
+  // What waits inside a reservation that is over does not start unless somebody says that it may.
+  for (const auto& [id, job] : state.jobs)
+    if (job.spec->reservation && !job.left_reservation &&
+        !state.reservations.contains(job.spec->reservation) && job.state != JobState::running)
+      commands.push_back(ResumeJob{id, true});
+  for (const auto& [id, job] : state.jobs)
+    if (job.spec->argv.at(1) == "-1" && job.stopping != StopCause::request &&
+        world_.now_ns - quiet_since_ns_ > seconds(30).ns)
+      commands.push_back(StopJob{id, "", false});
 }
 
 void Clients::share(std::vector<Command>& commands) {

@@ -503,6 +503,24 @@ Result<control::State> SimHead::read_snapshot(const Snapshot& snapshot) const {
   return world.readings ? world.readings->state_of(snapshot) : control::restore(snapshot.bytes);
 }
 
+void SimHead::check_replayed(const control::State& state,
+                             const std::string& live,
+                             bool from_snapshot) const {
+  const Status ok = control::check_invariants(state);
+  if (!ok)
+    broken("after replay: " + ok.error().message);
+  const std::string again = control::image(state);
+  if (again == live)
+    return;
+  std::size_t at = 0;
+  while (at < again.size() && at < live.size() && again[at] == live[at])
+    ++at;
+  const std::size_t begin = at > 80 ? at - 80 : 0;
+  broken(fmt::format("replay{} differs from the live state:\n   live   …{}\n   replay …{}",
+                     from_snapshot ? " from the snapshot" : "", live.substr(begin, 200),
+                     again.substr(begin, 200)));
+}
+
 // An image of the state also makes the index that plans here.
 void SimHead::check_replay(bool whole) {
   const std::string live = control::image(engine->state());
@@ -514,9 +532,16 @@ void SimHead::check_replay(bool whole) {
   for (const bool from_snapshot : {true, false}) {
     if (from_snapshot ? world.disk.snapshots.empty() : !whole)
       continue;
+    if (from_snapshot && world.readings) {
+      const auto state = world.readings->replayed(world.disk.snapshots.back());
+      if (!state)
+        broken("a snapshot cannot be read: " + state.error().message);
+      check_replayed(**state, live, from_snapshot);
+      continue;
+    }
     control::State state;
     if (from_snapshot) {
-      auto restored = read_snapshot(world.disk.snapshots.back());
+      auto restored = control::restore(world.disk.snapshots.back().bytes);
       if (!restored)
         broken("a snapshot cannot be read: " + restored.error().message);
       state = std::move(*restored);
@@ -525,22 +550,9 @@ void SimHead::check_replay(bool whole) {
     control::Core core(std::move(state), prices());
     for (auto record = std::upper_bound(world.disk.records.begin(), world.disk.records.end(), from,
                                         [](Seq seq, const Record&r) { return seq < r.seq; });
-         record != world.disk.records.end(); ++record) {
-      core.replay(*read_record(*record, from_snapshot ? world.readings.get() : nullptr));
-    }
-    const Status ok = control::check_invariants(core.state());
-    if (!ok)
-      broken("after replay: " + ok.error().message);
-    const std::string again = control::image(core.state());
-    if (again == live)
-      continue;
-    std::size_t at = 0;
-    while (at < again.size() && at < live.size() && again[at] == live[at])
-      ++at;
-    const std::size_t begin = at > 80 ? at - 80 : 0;
-    broken(fmt::format("replay{} differs from the live state:\n   live   …{}\n   replay …{}",
-                       from_snapshot ? " from the snapshot" : "", live.substr(begin, 200),
-                       again.substr(begin, 200)));
+         record != world.disk.records.end(); ++record)
+      core.replay(*read_record(*record, nullptr));
+    check_replayed(core.state(), live, from_snapshot);
   }
 }
 

@@ -76,6 +76,9 @@ class SimHead {
   void check();
   void maybe_crash(const char* where);
   Result<control::State> read_snapshot(const Snapshot& snapshot) const;
+  void check_replayed(const control::State& state,
+                      const std::string& live,
+                      bool from_snapshot) const;
   bool idle() const;  // the journal's writer has nothing to do
   void look_back();
 

@@ -144,44 +144,21 @@ void SimNode::tell(TaskId, agent::TaskEvent event) {
               });
 }
 
-// The argv of a simulated job: "sim", milliseconds it runs (-1: until stopped), exit code, signal,
-// attempts that fail before one succeeds, milliseconds it takes to end after SIGTERM (-1: ignores
-// it).
-void SimNode::start_task(const fx::StartTask& e) {
-  const TaskId id = e.start.task;
-  if (dirs_.contains(id) && world.mutation != Mutation::start_twice)
-    return;  // made with mkdir: it was started before
-  // A secret that is neither a variable nor a file says why there is none, as in Tasks::spec_of.
-  const auto refused =
-      std::find_if(e.start.secrets.begin(), e.start.secrets.end(),
-                   [](const GivenSecret& s) { return s.variable.empty() && s.file.empty(); });
-  const bool without =
-      refused != e.start.secrets.end() && world.mutation != Mutation::secret_unminded;
-  if (without || world.fault(world.faults.exec_fails)) {
-    TaskStatus status;
-    status.task = id;
-    status.state = TaskState::ended;
-    status.started_at = status.ended_at = clock.wall();
-    status.exit = {.kind = ExitKind::exec_failed,
-                   .code = 126,
-                   .signal = 0,
-                   .message = without ? refused->value : "cannot start"};
-    world.trace("{}: task {} cannot start", name, id.value);
-    agent::Effects effects;
-    core_->on_task_event(agent::task_event::Ended{status}, now(), effects);
-    perform(effects);
-    return;
-  }
-  Dir& dir = dirs_[id];
-  dir = Dir{.start = e.start};
-  live_.erase(id);
-  if (world.fault(world.faults.torn)) {
-    world.trace("{}: the agent dies after mkdir of task {}", name, id.value);
-    return crash_agent();
-  }
-  dir.has_pid = dir.supervised = true;
+void SimNode::refuse_task(TaskId id, const std::string& why) {
+  TaskStatus status;
+  status.task = id;
+  status.state = TaskState::ended;
+  status.started_at = status.ended_at = clock.wall();
+  status.exit = {.kind = ExitKind::exec_failed, .code = 126, .signal = 0, .message = why};
+  world.trace("{}: task {} cannot start", name, id.value);
+  agent::Effects effects;
+  core_->on_task_event(agent::task_event::Ended{status}, now(), effects);
+  perform(effects);
+}
+
+std::shared_ptr<Process> SimNode::process_of(const fx::StartTask& e) {
   auto process = std::make_shared<Process>();
-  process->task = id;
+  process->task = e.start.task;
   process->job = e.start.job;
   process->rank = e.start.rank;
   process->attempt = static_cast<std::uint32_t>(
@@ -191,10 +168,14 @@ void SimNode::start_task(const fx::StartTask& e) {
   for (const GivenSecret& secret : e.start.secrets)
     process->secrets += !secret.variable.empty();
   process->started_ns = world.now_ns;
-  dir.process = live_[id] = process;
-  world.trace("{}: task {} begins (job {} attempt {} rank {})", name, id.value, process->job.value,
-              process->attempt, process->rank);
-  world.audit->process_started(process);
+  return process;
+}
+
+// The argv of a simulated job: "sim", milliseconds it runs (-1: until stopped), exit code, signal,
+// attempts that fail before one succeeds, milliseconds it takes to end after SIGTERM (-1: ignores
+// it).
+void SimNode::plan_end(const fx::StartTask& e, const std::shared_ptr<Process>& process) {
+  const TaskId id = process->task;
   const auto word = [&](std::size_t i) {
     return parse_int(e.start.argv.at(i), -1, 1'000'000'000).value_or(0);
   };
@@ -226,6 +207,34 @@ void SimNode::start_task(const fx::StartTask& e) {
                   process->timed_out = true;
                   end_process(id, sv::EndCause::time_limit, 0, SIGTERM, 0);
                 }));
+}
+
+void SimNode::start_task(const fx::StartTask& e) {
+  const TaskId id = e.start.task;
+  if (dirs_.contains(id) && world.mutation != Mutation::start_twice)
+    return;  // made with mkdir: it was started before
+  // A secret that is neither a variable nor a file says why there is none, as in Tasks::spec_of.
+  const auto refused =
+      std::find_if(e.start.secrets.begin(), e.start.secrets.end(),
+                   [](const GivenSecret& s) { return s.variable.empty() && s.file.empty(); });
+  const bool without =
+      refused != e.start.secrets.end() && world.mutation != Mutation::secret_unminded;
+  if (without || world.fault(world.faults.exec_fails))
+    return refuse_task(id, without ? refused->value : "cannot start");
+  Dir& dir = dirs_[id];
+  dir = Dir{.start = e.start};
+  live_.erase(id);
+  if (world.fault(world.faults.torn)) {
+    world.trace("{}: the agent dies after mkdir of task {}", name, id.value);
+    return crash_agent();
+  }
+  dir.has_pid = dir.supervised = true;
+  const std::shared_ptr<Process> process = process_of(e);
+  dir.process = live_[id] = process;
+  world.trace("{}: task {} begins (job {} attempt {} rank {})", name, id.value, process->job.value,
+              process->attempt, process->rank);
+  world.audit->process_started(process);
+  plan_end(e, process);
   set_ends_at(id, e.ends_at);
   tell(id, agent::task_event::Started{id, clock.wall()});
 }

@@ -85,6 +85,9 @@ class SimNode {
   void tick();
   bool perform(const agent::Effects& effects);  // false: the agent died on the way
   void start_task(const agent::effect::StartTask& e);
+  void refuse_task(TaskId id, const std::string& why);
+  std::shared_ptr<Process> process_of(const agent::effect::StartTask& e);
+  void plan_end(const agent::effect::StartTask& e, const std::shared_ptr<Process>& process);
   void stop_task(TaskId task, Duration grace, supervise::EndCause cause, agent::StopReason reason);
   void set_ends_at(TaskId task, SteadyTime ends_at);
   void carry_out(TaskId task, agent::OrderRecord record);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "audit.h"
 #include "core/control/image.h"
 #include "world.h"
 
@@ -19,16 +20,30 @@ Result<std::shared_ptr<const Event>> read(const Record& record) {
 }
 }  // namespace
 
-Result<control::State> Readings::state_of(const Snapshot& snapshot) {
+Result<Readings::Image*> Readings::image_of(const Snapshot& snapshot) {
   const auto known = std::find_if(images_.begin(), images_.end(), [&](const Image& image) {
     return image.snapshot.seq == snapshot.seq && image.snapshot.bytes == snapshot.bytes;
   });
   if (known != images_.end())
-    return known->state();
-  images_.push_back({snapshot, BILLOW_TRY(control::read_image(snapshot.bytes))});
+    return &*known;
+  images_.push_back({snapshot, BILLOW_TRY(control::read_image(snapshot.bytes)), nullptr});
   if (images_.size() > images_kept)
     images_.pop_front();
-  return images_.back().state();
+  return &images_.back();
+}
+
+Result<control::State> Readings::state_of(const Snapshot& snapshot) {
+  return BILLOW_TRY(image_of(snapshot))->state();
+}
+
+Result<const control::State*> Readings::replayed(const Snapshot& snapshot) {
+  Image& image = *BILLOW_TRY(image_of(snapshot));
+  if (!image.replay)
+    image.replay = std::make_unique<control::Core>(BILLOW_TRY(image.state()), prices());
+  control::Core& core = *image.replay;
+  while (core.state().seq < records_.size())
+    core.replay(*BILLOW_TRY(event_of(records_[core.state().seq])));
+  return &core.state();
 }
 
 Result<std::shared_ptr<const Event>> Readings::event_of(const Record& record) {

@@ -17,7 +17,7 @@ World::World(std::uint64_t seed, Mutation planted, Duration lasts, bool thorough
     : thorough(thoroughly),
       rng(seed * 2 + 1),
       mutation(planted),
-      readings(thoroughly ? nullptr : std::make_unique<Readings>()),
+      readings(thoroughly ? nullptr : std::make_unique<Readings>(disk.records)),
       seed_(seed),
       lasts_(lasts) {
   head_clock.now_ns = &now_ns;

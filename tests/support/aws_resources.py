@@ -129,7 +129,7 @@ class Resources:
                 raise Refused(400, "InvalidGroup.Duplicate")
             made = f"sg-{region}-{len(self.group_facts)}"
             groups[p["GroupName"]] = made
-            self.group_facts[made] = {"tags": self.tags_in(p), "rules": set()}
+            self.group_facts[made] = {"tags": self.tags_in(p), "rules": set(), "inside": False}
             return {"groupId": made}
 
     def AuthorizeSecurityGroupIngress(self, region, p):
@@ -144,6 +144,10 @@ class Resources:
             if (7070, network) in facts["rules"]:
                 raise Refused(400, "InvalidPermission.Duplicate")
             facts["rules"].add((7070, network))
+        elif p["IpPermissions.1.Groups.1.GroupId"] == p["GroupId"]:
+            if self.group_facts[p["GroupId"]]["inside"]:
+                raise Refused(400, "InvalidPermission.Duplicate")
+            self.group_facts[p["GroupId"]]["inside"] = True
         return {"return": "true"}
 
     def RevokeSecurityGroupIngress(self, region, p):

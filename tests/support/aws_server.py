@@ -55,7 +55,7 @@ class AwsServer(Resources):
         self.secrets = {}  # name -> text, or bytes
         self.tokens = {}  # (region, zone, token) -> (hash of the request, ids)
         self.groups = {}  # region -> name -> id
-        self.group_facts = {}  # id -> {"tags", "rules": {(port, network)}}
+        self.group_facts = {}  # id -> {"tags", "rules": {(port, network)}, "inside"}
         self.free_addresses = []  # public addresses that can be allocated
         self.addresses = {}  # allocation -> dict: fixed addresses
         self.allocations = 0

@@ -34,111 +34,125 @@ struct Reading {
   bool upgrade = false, until_close = false;
 };
 
+// What the head of a message says about its body.
+struct Framing {
+  std::optional<std::uint64_t> length;
+  bool chunked = false;
+};
+
+// The rule that the request line or status line breaks; empty: none.
+inline std::string read_first_line(std::string_view line, bool answer, Reading& out) {
+  out.first_line = line;
+  if (answer) {
+    if (line.size() < 12 || !line.starts_with("HTTP/1.1 "))
+      return "no status line";
+    out.status = std::atoi(std::string(line.substr(9, 3)).c_str());
+    return out.status < 100 || out.status > 999 ? "no status" : "";
+  }
+  const auto one = line.find(' '), two = line.rfind(' ');
+  if (one == line.npos || one == two || line.substr(two) != " HTTP/1.1" ||
+      line.substr(one + 1, two - one - 1).find(' ') != line.npos)
+    return "no request line";
+  out.method = line.substr(0, one);
+  return "";
+}
+
+inline std::string read_length(std::string_view value, Framing& framing) {
+  if (framing.length || framing.chunked)
+    return "two lengths";
+  if (value.empty() || value.size() > 18 || value.find_first_not_of("0123456789") != value.npos)
+    return "a length that is none";
+  std::uint64_t n = 0;
+  for (const char c : value)
+    n = n * 10 + static_cast<std::uint64_t>(c - '0');
+  framing.length = n;
+  return "";
+}
+
+inline std::string read_header_line(std::string_view line, Framing& framing, Reading& out) {
+  const auto colon = line.find(':');
+  if (colon == 0 || colon == line.npos || line.front() == ' ' || line.front() == '\t' ||
+      line[colon - 1] == ' ' || line[colon - 1] == '\t')
+    return "no header line";
+  std::string name(line.substr(0, colon));
+  for (char& c : name)
+    c = static_cast<char>(c >= 'A' && c <= 'Z' ? c + 32 : c);
+  std::string_view value = line.substr(colon + 1);
+  while (!value.empty() && value.front() == ' ')
+    value.remove_prefix(1);
+  if (name == "content-length")
+    return read_length(value, framing);
+  if (name == "transfer-encoding") {
+    if (framing.length || framing.chunked || value != "chunked")
+      return "two lengths, or an encoding that is none";
+    framing.chunked = true;
+  } else if (name == "upgrade") {
+    out.upgrade = true;
+  }
+  return "";
+}
+
+// The chunks from `at` on; sets out.used once the last one is there.
+inline std::string read_chunks(std::string_view in, std::size_t at, Reading& out) {
+  for (;;) {
+    const auto end = in.find("\r\n", at);
+    if (end == in.npos)
+      return "";
+    std::uint64_t size = 0;
+    if (end == at || end - at > 15)
+      return "a chunk size that is none";
+    for (const char c : in.substr(at, end - at)) {
+      const int digit = c >= '0' && c <= '9'   ? c - '0'
+                        : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                        : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                               : -1;
+      if (digit < 0)
+        return "a chunk size that is none";
+      size = size * 16 + static_cast<std::uint64_t>(digit);
+    }
+    at = end + 2;
+    if (in.size() - at < size + 2)
+      return "";
+    if (size == 0 && in.substr(at, 2) != "\r\n")
+      return "trailers that nobody announced";
+    if (in.substr(at + size, 2) != "\r\n")
+      return "a chunk without its end";
+    at += size + 2;
+    if (size == 0) {
+      out.used = at;
+      return "";
+    }
+  }
+}
+
 inline Reading read_message(std::string_view in, bool answer, bool no_body) {
   Reading out;
-  const auto wrong = [&](std::string why) {
-    out.wrong = std::move(why);
-    return out;
-  };
   const auto head_end = in.find("\r\n\r\n");
   if (head_end == in.npos)
     return out;
+  Framing framing;
   std::string_view head = in.substr(0, head_end + 2);
-  std::optional<std::uint64_t> length;
-  bool chunked = false, first = true;
-  while (!head.empty()) {
+  while (!head.empty() && out.wrong.empty()) {
     const auto end = head.find("\r\n");
     const std::string_view line = head.substr(0, end);
     head.remove_prefix(end + 2);
-    for (const char c : line)
-      if (c == '\r' || c == '\n' || c == '\0')
-        return wrong("a line with a control character");
-    if (first) {
-      first = false;
-      out.first_line = line;
-      if (answer) {
-        if (line.size() < 12 || !line.starts_with("HTTP/1.1 "))
-          return wrong("no status line");
-        out.status = std::atoi(std::string(line.substr(9, 3)).c_str());
-        if (out.status < 100 || out.status > 999)
-          return wrong("no status");
-      } else {
-        const auto one = line.find(' '), two = line.rfind(' ');
-        if (one == line.npos || one == two || line.substr(two) != " HTTP/1.1" ||
-            line.substr(one + 1, two - one - 1).find(' ') != line.npos)
-          return wrong("no request line");
-        out.method = line.substr(0, one);
-      }
-      continue;
-    }
-    const auto colon = line.find(':');
-    if (colon == 0 || colon == line.npos || line.front() == ' ' || line.front() == '\t' ||
-        line[colon - 1] == ' ' || line[colon - 1] == '\t')
-      return wrong("no header line");
-    std::string name(line.substr(0, colon));
-    for (char& c : name)
-      c = static_cast<char>(c >= 'A' && c <= 'Z' ? c + 32 : c);
-    std::string_view value = line.substr(colon + 1);
-    while (!value.empty() && value.front() == ' ')
-      value.remove_prefix(1);
-    if (name == "content-length") {
-      if (length || chunked)
-        return wrong("two lengths");
-      std::uint64_t n = 0;
-      if (value.empty() || value.size() > 18)
-        return wrong("a length that is none");
-      for (const char c : value) {
-        if (c < '0' || c > '9')
-          return wrong("a length that is none");
-        n = n * 10 + static_cast<std::uint64_t>(c - '0');
-      }
-      length = n;
-    } else if (name == "transfer-encoding") {
-      if (length || chunked || value != "chunked")
-        return wrong("two lengths, or an encoding that is none");
-      chunked = true;
-    } else if (name == "upgrade") {
-      out.upgrade = true;
-    }
+    if (line.find_first_of(std::string_view("\r\n\0", 3)) != line.npos)
+      out.wrong = "a line with a control character";
+    else if (line.data() == in.data())
+      out.wrong = read_first_line(line, answer, out);
+    else
+      out.wrong = read_header_line(line, framing, out);
   }
-  std::size_t at = head_end + 4;
-  const bool bodiless =
-      no_body || (answer && (out.status < 200 || out.status == 204 || out.status == 304));
-  if (bodiless) {
+  if (!out.wrong.empty())
+    return out;
+  const std::size_t at = head_end + 4;
+  if (no_body || (answer && (out.status < 200 || out.status == 204 || out.status == 304))) {
     out.used = at;
-  } else if (chunked) {
-    for (;;) {
-      const auto end = in.find("\r\n", at);
-      if (end == in.npos)
-        return out;
-      std::uint64_t size = 0;
-      if (end == at || end - at > 15)
-        return wrong("a chunk size that is none");
-      for (const char c : in.substr(at, end - at)) {
-        const int digit = c >= '0' && c <= '9'   ? c - '0'
-                          : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                          : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                                 : -1;
-        if (digit < 0)
-          return wrong("a chunk size that is none");
-        size = size * 16 + static_cast<std::uint64_t>(digit);
-      }
-      at = end + 2;
-      if (in.size() - at < size + 2)
-        return out;
-      if (size == 0 && in.substr(at, 2) != "\r\n")
-        return wrong("trailers that nobody announced");
-      if (in.substr(at + size, 2) != "\r\n")
-        return wrong("a chunk without its end");
-      at += size + 2;
-      if (size == 0)
-        break;
-    }
-    out.used = at;
-  } else if (length) {
-    if (in.size() - at < *length)
-      return out;
-    out.used = at + *length;
+  } else if (framing.chunked) {
+    out.wrong = read_chunks(in, at, out);
+  } else if (framing.length) {
+    if (in.size() - at >= *framing.length)
+      out.used = at + *framing.length;
   } else if (answer) {
     out.until_close = true;
     out.used = in.size();
@@ -171,100 +185,31 @@ class ProxyDrive final : public ProxyHost {
     arrived_ = over_ = given_ = 0;
     methods_.clear();
     mood_ = rng.below(8);
-    Fd client = std::move(*net::start_connect(address_));
-    std::string got;
-    struct Link {
-      Fd fd;
-      std::string got;
-      std::size_t said = 0;
-      bool closed = false;
-    };
-    std::vector<Link> links;
-    const bool leaves = rng.chance(0.2), abrupt = rng.chance(0.3), one_byte = rng.chance(0.1);
-    const std::size_t replica_ends_at =
+    Scene scene{.client = std::move(*net::start_connect(address_)),
+                .client_says = client_says,
+                .replica_says = replica_says};
+    scene.leaves = rng.chance(0.2);
+    const bool abrupt = rng.chance(0.3);
+    scene.one_byte = rng.chance(0.1);
+    scene.replica_ends_at =
         rng.chance(0.3) ? rng.below(replica_says.size() + 1) : replica_says.size();
-    std::size_t sent = 0;
-    const auto accept_all = [&] {
-      const std::size_t before = links.size();
-      for (int fd; (fd = ::accept4(listener_.fd.get(), nullptr, nullptr,
-                                   SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0;)
-        links.push_back({Fd(fd), "", 0, false});
-      return links.size() > before;
-    };
-    const auto piece = [&](std::size_t left) {
-      return std::min<std::size_t>(left, one_byte ? 1 : 1 + rng.below(rng.chance(0.5) ? 16 : 4096));
-    };
     for (std::uint32_t quiet = 0, turn = 0; quiet < 6 && turn < 400; ++turn) {
       bool moved = false;
-      if (sent < client_says.size()) {
-        const ssize_t n = ::send(client.get(), client_says.data() + sent,
-                                 piece(client_says.size() - sent), MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (n > 0) {
-          sent += static_cast<std::size_t>(n);
-          moved = true;
-        }
-        if (n < 0 && errno != EAGAIN && errno != EINPROGRESS && errno != ENOTCONN)
-          sent = client_says.size();
-      } else if (leaves) {
+      if (scene.sent < client_says.size())
+        moved = client_speaks(scene, rng);
+      else if (scene.leaves)
         break;
-      }
       turn_loop();
-      moved |= accept_all();
-      for (Link& link : links) {
-        if (link.closed)
-          continue;
-        moved |= pull(link.fd.get(), link.got);
-        // It answers whatever was asked with the same bytes, over and over, from the moment it was
-        // asked anything.
-        if (link.got.empty() || replica_says.empty())
-          continue;
-        if (link.said < replica_ends_at) {
-          const ssize_t n = ::send(link.fd.get(), replica_says.data() + link.said,
-                                   piece(replica_ends_at - link.said), MSG_NOSIGNAL | MSG_DONTWAIT);
-          if (n > 0) {
-            link.said += static_cast<std::size_t>(n);
-            moved = true;
-          }
-          if (n < 0 && errno != EAGAIN)
-            link.said = replica_ends_at;
-        } else if (rng.chance(0.5)) {
-          ::shutdown(link.fd.get(), SHUT_RDWR);
-          link.closed = moved = true;
-        }
-      }
-      moved |= pull(client.get(), got);
+      moved |= accept_all(scene);
+      for (Link& link : scene.links)
+        moved |= replica_speaks(scene, link, rng);
+      moved |= pull(scene.client.get(), scene.got);
       moved |= give_waiting();
       quiet = moved ? 0 : quiet + 1;
     }
-    if (abrupt) {
-      const linger hard{1, 0};
-      ::setsockopt(client.get(), SOL_SOCKET, SO_LINGER, &hard, sizeof hard);
-    }
-    pull(client.get(), got);
-    client = Fd();
-    waiting_.clear();
-    for (Link& link : links)
-      pull(link.fd.get(), link.got);
-    const bool gone = loop_.run_until([&] { return proxy_->connections() == 0; }, seconds(5));
-    accept_all();  // also what the proxy began and nobody has looked at: the next play must not
-                   // find it
-    for (Link& link : links)
-      pull(link.fd.get(), link.got);
-    upstream_->close();
-    if (!gone)
+    if (!end_play(scene, abrupt))
       return "a connection was left when its client had gone";
-    if (over_ != arrived_)
-      return fmt::format("{} requests arrived and {} are over", arrived_, over_);
-    std::size_t requests = 0;
-    for (const Link& link : links)
-      if (std::string why = judge_requests(link.got, requests); !why.empty())
-        return "a replica was sent: " + why;
-    if (requests > given_)
-      return fmt::format("replicas were sent {} requests for {}", requests, given_);
-    if (std::string why = judge_answers(got); !why.empty())
-      return "a client was sent: " + why;
-    requests_ += requests;
-    return {};
+    return judge(scene);
   }
   std::uint64_t requests() const {
     return requests_;
@@ -307,6 +252,95 @@ class ProxyDrive final : public ProxyHost {
   std::string next_request_id() override { return "r" + std::to_string(arrived_); }
 
  private:
+  // A connection that the proxy has made to the replica.
+  struct Link {
+    Fd fd;
+    std::string got;
+    std::size_t said = 0;
+    bool closed = false;
+  };
+  struct Scene {
+    Fd client;
+    std::string_view client_says, replica_says;
+    bool leaves = false, one_byte = false;
+    std::size_t replica_ends_at = 0, sent = 0;
+    std::string got;
+    std::vector<Link> links;
+  };
+
+  // Sends a piece of `what` from `at` on; whether any byte left. A connection that is broken has
+  // said all.
+  static bool speak(int fd, std::string_view what, std::size_t& at, const Scene& scene, Rng& rng) {
+    const std::size_t left = what.size() - at;
+    const std::size_t piece = std::min<std::size_t>(
+        left, scene.one_byte ? 1 : 1 + rng.below(rng.chance(0.5) ? 16 : 4096));
+    const ssize_t n = ::send(fd, what.data() + at, piece, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n > 0)
+      at += static_cast<std::size_t>(n);
+    else if (n < 0 && errno != EAGAIN && errno != EINPROGRESS && errno != ENOTCONN)
+      at = what.size();
+    return n > 0;
+  }
+  static bool client_speaks(Scene& scene, Rng& rng) {
+    return speak(scene.client.get(), scene.client_says, scene.sent, scene, rng);
+  }
+  // It answers whatever was asked with the same bytes, over and over, from the moment it was asked
+  // anything.
+  static bool replica_speaks(Scene& scene, Link& link, Rng& rng) {
+    if (link.closed)
+      return false;
+    bool moved = pull(link.fd.get(), link.got);
+    if (link.got.empty() || scene.replica_says.empty())
+      return moved;
+    if (link.said < scene.replica_ends_at) {
+      moved |= speak(link.fd.get(), scene.replica_says.substr(0, scene.replica_ends_at), link.said,
+                     scene, rng);
+    } else if (rng.chance(0.5)) {
+      ::shutdown(link.fd.get(), SHUT_RDWR);
+      link.closed = moved = true;
+    }
+    return moved;
+  }
+  bool accept_all(Scene& scene) {
+    const std::size_t before = scene.links.size();
+    for (int fd;
+         (fd = ::accept4(listener_.fd.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0;)
+      scene.links.push_back({Fd(fd), "", 0, false});
+    return scene.links.size() > before;
+  }
+  // The client goes. Whether the proxy has let go of its connection.
+  bool end_play(Scene& scene, bool abrupt) {
+    if (abrupt) {
+      const linger hard{1, 0};
+      ::setsockopt(scene.client.get(), SOL_SOCKET, SO_LINGER, &hard, sizeof hard);
+    }
+    pull(scene.client.get(), scene.got);
+    scene.client = Fd();
+    waiting_.clear();
+    for (Link& link : scene.links)
+      pull(link.fd.get(), link.got);
+    const bool gone = loop_.run_until([&] { return proxy_->connections() == 0; }, seconds(5));
+    accept_all(scene);  // also what the proxy began and nobody has looked at: the next play must
+                        // not find it
+    for (Link& link : scene.links)
+      pull(link.fd.get(), link.got);
+    upstream_->close();
+    return gone;
+  }
+  std::string judge(const Scene& scene) {
+    if (over_ != arrived_)
+      return fmt::format("{} requests arrived and {} are over", arrived_, over_);
+    std::size_t requests = 0;
+    for (const Link& link : scene.links)
+      if (std::string why = judge_requests(link.got, requests); !why.empty())
+        return "a replica was sent: " + why;
+    if (requests > given_)
+      return fmt::format("replicas were sent {} requests for {}", requests, given_);
+    if (std::string why = judge_answers(scene.got); !why.empty())
+      return "a client was sent: " + why;
+    requests_ += requests;
+    return {};
+  }
   void turn_loop() {
     for (int i = 0; i < 4; ++i) {
       bool turned = false;

@@ -11,7 +11,7 @@ import {
   pointsMax,
   resample,
 } from '../../web/src/time/parse_metrics';
-import { isLive, rangeOf, resolve, withRange } from '../../web/src/time/range';
+import { isLive, rangeOf, resolve, usualRange, withRange } from '../../web/src/time/range';
 
 const found = (text: string) => Object.fromEntries(figuresIn(text));
 
@@ -178,4 +178,18 @@ test('CSV: times in UTC, unknown values empty, labels quoted, no formulas', () =
     'time,"a,""b""",\'=cmd()\r\n1970-01-01T00:00:00.000Z,1,0.5\r\n1970-01-01T00:00:01.000Z,,2\r\n',
   );
   assert.equal(fileName('GPU memory (GiB)', 'csv'), 'billow-gpu-memory-gib.csv');
+});
+
+test('the usual range is the shortest preset with the whole history, at most a day', () => {
+  const now = Date.parse('2026-11-19T12:00:00Z');
+  const of = (minutes: number) => usualRange(now - minutes * 60_000, now).from;
+  assert.deepEqual([0, 15, 16, 60, 61, 400, 1e6].map(of), [
+    'now-15m',
+    'now-15m',
+    'now-1h',
+    'now-1h',
+    'now-6h',
+    'now-1d',
+    'now-1d',
+  ]);
 });

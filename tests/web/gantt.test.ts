@@ -7,6 +7,7 @@ import {
   dayMs,
   hit,
   hourMs,
+  knownSince,
   layout,
   minuteMs,
   pan,
@@ -198,4 +199,14 @@ test('small moves need no new request, leaving the window or zooming far does', 
   assert.ok(!serves(got, pan(v, 2)));
   assert.ok(!serves(got, zoom(v, 0.05, v.from)));
   assert.ok(!serves(null, v));
+});
+
+test('records begin with the first block that is no reservation', () => {
+  assert.equal(knownSince([]), null);
+  assert.equal(knownSince([card('a', 0, [block(50, 90, { kind: 'reserved' })])]), null);
+  const cards = [
+    card('a', 0, [block(300, 400), block(0, 10, { kind: 'reserved' })]),
+    card('b', 0, [block(200, 250, { kind: 'idle' })]),
+  ];
+  assert.equal(knownSince(cards), 200);
 });

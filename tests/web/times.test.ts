@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { clock, isoDay, lasting, moment, seconds } from '../../web/src/data/format';
+import { clock, dateOf, isoDay, lasting, moment, seconds } from '../../web/src/data/format';
 
 const root = join(process.env.BILLOW_ROOT!, 'web/src');
 // What may make an ISO time: attributes and files for machines, and fields of the type datetime.
@@ -39,4 +39,10 @@ test('a moment is relative first, then the clock, and the date unless it is toda
   assert.doesNotMatch(clock(now) + seconds(now), /[AP]M/i);
   assert.equal(lasting(3700), '1 h 1 min');
   assert.equal(isoDay(Date.UTC(2026, 10, 18, 23, 59)), '2026-11-18');
+});
+
+test('the date of a price is its day in UTC, with the year', () => {
+  assert.match(dateOf('2026-08-22'), /22/);
+  assert.match(dateOf('2026-08-22'), /2026/);
+  assert.equal(dateOf(''), '');
 });

@@ -15,12 +15,13 @@ namespace {
 
 constexpr std::size_t arrivals_max = 1'000'000, answer_bytes_kept_max = 4 << 20;
 
-std::string field(const CsvRow& row, std::initializer_list<const char*> names) {
-  for (auto name : names)
-    for (auto& [column, value] : row)
-      if (lower(column) == name)
-        return value;
-  return {};
+// The first column that has one of these names, in any case; npos if there is none.
+std::size_t column_named(const CsvTable& table, std::initializer_list<const char*> names) {
+  for (const char* name : names)
+    for (std::size_t i = 0; i < table.header.size(); ++i)
+      if (lower(table.header[i]) == name)
+        return i;
+  return std::string::npos;
 }
 
 double at(std::vector<double>& sorted, double q) {
@@ -34,10 +35,10 @@ Json percentiles_json(const Percentiles& p) {
 }
 
 // A count of tokens; 0 where the cell is empty.
-Result<double> tokens_in(const std::string& cell, int line) {
+Result<double> tokens_in(const std::string& cell, std::size_t line) {
   if (cell.empty())
     return 0.0;
-  const auto value = parse_double(trim(cell));
+  const auto value = parse_double(cell);
   if (!value)
     return fail(Code::invalid,
                 fmt::format("line {} of the trace: \"{}\" is not a number of tokens", line,
@@ -104,17 +105,22 @@ std::vector<Arrival> random_arrivals(
 }
 
 Result<std::vector<Arrival>> trace_arrivals(std::string_view csv, double seconds, double speed) {
-  auto rows = BILLOW_TRY(read_csv(csv));
+  const CsvTable table = BILLOW_TRY(parse_csv(csv, table_format));
+  const std::size_t time = column_named(table, {"timestamp", "time", "arrival", "arrived_at", "t"}),
+                    input = column_named(
+                        table, {"contexttokens", "input_tokens", "input", "num_prefill_tokens"}),
+                    output = column_named(
+                        table, {"generatedtokens", "output_tokens", "output", "num_decode_tokens"});
+  const auto cell = [&](std::size_t row, std::size_t column) {
+    return column == std::string::npos ? std::string() : table.rows[row][column];
+  };
   std::vector<Arrival> out;
   std::optional<double> begin;
-  int line = 1;
-  for (auto& row : rows) {
-    ++line;
-    auto when = trace_time_s(field(row, {"timestamp", "time", "arrival", "arrived_at", "t"}));
-    double in = BILLOW_TRY(tokens_in(
-        field(row, {"contexttokens", "input_tokens", "input", "num_prefill_tokens"}), line));
-    double o = BILLOW_TRY(tokens_in(
-        field(row, {"generatedtokens", "output_tokens", "output", "num_decode_tokens"}), line));
+  for (std::size_t i = 0; i < table.rows.size(); ++i) {
+    const std::size_t line = table.lines[i];
+    auto when = trace_time_s(cell(i, time));
+    double in = BILLOW_TRY(tokens_in(cell(i, input), line));
+    double o = BILLOW_TRY(tokens_in(cell(i, output), line));
     if (!when)
       return fail(Code::invalid, fmt::format("line {} of the trace has no timestamp", line),
                   "columns: timestamp, input_tokens, output_tokens");

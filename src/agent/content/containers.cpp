@@ -409,8 +409,10 @@ Status Containers::wrap_command(const Prepared& prepared,
     add_environment(prepared.environment, spec.env);
   if (plan.root) {
     for (const BoundVolume& volume : start.volumes)
-      plan.mounts.push_back(
-          {.source = volume.source, .target = volume.path, .read_only = volume.read_only});
+      plan.mounts.push_back({.source = volume.source,
+                             .target = volume.path,
+                             .read_only = volume.read_only,
+                             .exact = true});
     std::vector<std::string> names;
     for (const std::uint32_t card : granted)
       names.push_back(std::to_string(card));
@@ -441,16 +443,8 @@ Status Containers::wrap_command(const Prepared& prepared,
 void Containers::remove_scratch(const std::function<bool(const std::string& key)>& which) {
   (void)cleaner_->submit(
       [directory = options_.directory, which]() -> int {
-        for (const std::string& uid : container::names_in(directory)) {
-          const std::string scratch = fmt::format("{}/{}/scratch", directory, uid);
-          for (const std::string& key : container::names_in(scratch)) {
-            if (!which(key))
-              continue;
-            if (const Status gone = remove_tree(scratch + "/" + key);
-                !gone && file_exists(scratch + "/" + key))
-              log_warn("{}", gone.error().message);
-          }
-        }
+        for (const std::string& uid : container::names_in(directory))
+          container::remove_from_store(directory + "/" + uid, "scratch", which);
         return 0;
       },
       [](int) {});

@@ -115,9 +115,12 @@ files::Scan look_at(const std::string& directory,
 
 namespace {
 
+// What the directory holds already: nothing, some of the files perhaps, or all that the list does
+// not name.
+enum class Holds { nothing, some, the_rest };
 struct Announced {
   std::size_t list_bytes = 0;
-  bool kept = false;  // the directory may hold some of the files already
+  Holds holds = Holds::nothing;
 };
 Result<Announced> read_announced(const std::string& answer) {
   const auto parts = split(answer, ' ');
@@ -126,7 +129,10 @@ Result<Announced> read_announced(const std::string& answer) {
                                                              : "unexpected answer from the agent");
   const auto bytes_max = static_cast<std::int64_t>(files::tree_list_bytes_max);
   const std::int64_t bytes = BILLOW_TRY(parse_int(parts[1], 1, bytes_max));
-  return Announced{static_cast<std::size_t>(bytes), parts[2] == "kept"};
+  const Holds holds = parts[2] == "part"   ? Holds::the_rest
+                      : parts[2] == "kept" ? Holds::some
+                                           : Holds::nothing;
+  return Announced{static_cast<std::size_t>(bytes), holds};
 }
 
 // Removes what is not of the tree, asks for the entries that are not there, and returns them.
@@ -185,8 +191,8 @@ class BufferedReader {
   std::size_t at_ = 0;
 };
 
-// Reads the file list and then the pieces, as the agent sends them. Returns the tree, and sets the
-// states of what was there before.
+// Reads the file list and then the pieces, as the agent sends them. Returns the listed tree, and
+// sets the states of what was there before.
 Result<files::Tree> receive_tree(int fd,
                                  const std::string& answer,
                                  const Sha256* wanted,
@@ -196,11 +202,14 @@ Result<files::Tree> receive_tree(int fd,
   const Announced announced = BILLOW_TRY(read_announced(answer));
   std::string list(announced.list_bytes, '\0');
   BILLOW_TRY_VOID(receive(fd, list.data(), list.size()));
-  if (wanted && sha256(list) != *wanted)
+  if (wanted && announced.holds != Holds::the_rest && sha256(list) != *wanted)
     return fail(Code::invalid, "the list of files does not match its digest");
   files::Tree tree = BILLOW_TRY(files::decode(list));
-  const files::Tree missing =
-      announced.kept ? BILLOW_TRY(ask_for_missing(fd, directory, tree, states)) : tree;
+  const files::Tree missing = announced.holds == Holds::some
+                                  ? BILLOW_TRY(ask_for_missing(fd, directory, tree, states))
+                                  : tree;
+  if (announced.holds == Holds::the_rest && missing.entries.empty())
+    return tree;
   // Pieces arrive in the list's order, which also determines their sizes.
   std::vector<std::size_t> piece_sizes;
   std::uint64_t left = 0;
@@ -241,17 +250,21 @@ Status stage_files(const std::string& socket,
                    const std::string& directory) {
   const Sha256 wanted = BILLOW_TRY(files::parse_digest(digest));
   std::string answer;
-  bool fills_large = true;
-  auto asked = ask(socket, fmt::format("get {}{}\n", digest, fds_word), answer, {});
-  if (!asked && asked.error().message == not_its_files) {
-    // An agent of an earlier version, which does not know the word.
-    fills_large = false;
-    asked = ask(socket, fmt::format("get {}\n", digest), answer, {});
+  // Agents of earlier versions do not know the words.
+  std::string words = fmt::format("{}{}", fds_word, part_word);
+  auto asked = ask(socket, fmt::format("get {}{}\n", digest, words), answer, {});
+  for (const std::string_view fewer : {fds_word, std::string_view()}) {
+    if (asked || asked.error().message != not_its_files)
+      break;
+    words = fewer;
+    asked = ask(socket, fmt::format("get {}{}\n", digest, words), answer, {});
   }
   const Fd fd = BILLOW_TRY(std::move(asked));
   EntryStates known;
   const files::Tree tree =
-      BILLOW_TRY(receive_tree(fd.get(), answer, &wanted, directory, fills_large, known));
+      BILLOW_TRY(receive_tree(fd.get(), answer, &wanted, directory, !words.empty(), known));
+  if (answer.ends_with(part_word) && tree.entries.empty())
+    return {};
   // Without an answer the next job gets a new directory: not this job's trouble.
   if (const auto states = settled_states(directory, tree, std::move(known)))
     if (send_all(fd.get(), encode_states(*states)))

@@ -10,6 +10,7 @@
 #include "agent/content/file_service.h"
 #include "agent/content/file_socket.h"
 #include "agent/content/head_client.h"
+#include "agent/content/kept_dir.h"
 #include "base/log.h"
 #include "files/pack.h"
 #include "files/root.h"
@@ -23,6 +24,26 @@ constexpr std::size_t fetches_at_once = 3;
 
 bool is_large(const files::Entry& e) {
   return e.kind == files::Kind::file && e.size >= filled_bytes_min;
+}
+
+// "1" for each entry that the directory most likely does not hold.
+std::string unknown_entries(const std::optional<EntryStates>& known, std::size_t count) {
+  std::string out(count, '1');
+  for (std::size_t i = 0; known && i < count; ++i)
+    out[i] = (*known)[i].inode == 0 ? '1' : '0';
+  return out;
+}
+
+// The line before a list: how long it is, and what it lists.
+Status send_list(int peer, std::string_view list, const char* kind) {
+  BILLOW_TRY_VOID(send_all(peer, fmt::format("ok {} {}\n", list.size(), kind)));
+  return send_all(peer, list);
+}
+
+Result<EntryStates> receive_states(int peer, std::size_t count) {
+  std::string states(count * sizeof(EntryState), '\0');
+  BILLOW_TRY_VOID(receive(peer, states.data(), states.size()));
+  return decode_states(states, count);
 }
 
 }  // namespace
@@ -166,11 +187,12 @@ Status FileService::fetch_batch(HeadClient& head,
   return {};
 }
 
+// `asked`: a digest, and perhaps words behind it (file_service.h).
 Status FileService::get(int peer,
-                        std::string_view text,
+                        std::string_view asked,
                         const net::Endpoint& head,
                         const Wish& wish) {
-  const Sha256 digest = BILLOW_TRY(files::parse_digest(text));
+  const Sha256 digest = BILLOW_TRY(files::parse_digest(asked.substr(0, asked.find(' '))));
   struct Stays {
     FileService& service;
     std::list<std::vector<Sha256>>::iterator at;
@@ -192,38 +214,46 @@ Status FileService::get(int peer,
   PieceSource source(*store_, [&](const std::vector<Sha256>& pieces) {
     return fetch_pieces(digest, head, tree, pieces);
   });
+  const std::string directory = wish.task ? work_path(options_.work_dir, *wish.task) : "";
   if (wish.task)
-    spares_->exchange(*wish.task, tree, work_path(options_.work_dir, *wish.task));
-  const auto known = wish.task ? spares_->states_for(*wish.task, tree) : std::nullopt;
+    spares_->exchange(*wish.task, tree, directory);
+  auto known = wish.task ? spares_->states_for(*wish.task, tree) : std::nullopt;
+  // The job gets the list of what is not there, instead of looking for it in the whole list.
+  std::optional<KeptDir> kept;
+  if (known && asked.ends_with(part_word))
+    kept = KeptDir::look(directory, tree, *known);
+  const bool job_looks = known && !kept;
   // What the directory most likely holds is not fetched before the job has said that it does not.
-  std::string wanted(tree.entries.size(), '1');
-  for (std::size_t i = 0; known && i < wanted.size(); ++i)
-    wanted[i] = (*known)[i].inode == 0 ? '1' : '0';
+  std::string wanted = kept ? kept->wanted() : unknown_entries(known, tree.entries.size());
   BILLOW_TRY_VOID(bring_pieces(digest, head, tree, wanted, source));
-  BILLOW_TRY_VOID(send_all(peer, fmt::format("ok {} {}\n", list.size(), known ? "kept" : "new")));
-  BILLOW_TRY_VOID(send_all(peer, list));
-  if (known)
+  if (kept && kept->is_complete()) {
+    spares_->written(*wish.task, digest, std::move(tree), kept->states());
+    return send_list(peer, files::encode({}), "part");
+  }
+  if (kept)
+    list = files::encode(kept->missing());
+  BILLOW_TRY_VOID(send_list(peer, list, kept ? "part" : known ? "kept" : "new"));
+  if (job_looks)
     BILLOW_TRY_VOID(send_all(peer, encode_states(*known)));
-  if (known && !receive(peer, wanted.data(), wanted.size()))
+  if (job_looks && !receive(peer, wanted.data(), wanted.size()))
     return {};
   // From here on it is too late for an error line: the stream ends early, and the receiver reports
   // that.
-  Status sent = known ? bring_pieces(digest, head, tree, wanted, source) : Status{};
+  Status sent = job_looks ? bring_pieces(digest, head, tree, wanted, source) : Status{};
   if (sent)
     sent = send_pieces(peer, tree, wanted, wish.fills_large, source);
   if (sent && wish.fills_large)
     sent = fill_large(peer, tree, wanted, source);
-  if (!sent) {
+  if (!sent)
     log_warn("files: {}", sent.error().message);
+  if (!sent || !wish.task)
     return {};
-  }
-  if (!wish.task)
-    return {};
-  std::string written(tree.entries.size() * sizeof(EntryState), '\0');
-  if (!receive(peer, written.data(), written.size()))
+  auto states = receive_states(peer, kept ? kept->missing().entries.size() : tree.entries.size());
+  if (!states)
     return {};  // its directory is not kept
-  EntryStates states = BILLOW_TRY(decode_states(written, tree.entries.size()));
-  spares_->written(*wish.task, digest, std::move(tree), std::move(states));
+  if (kept)
+    states = kept->states_with(*states);
+  spares_->written(*wish.task, digest, std::move(tree), std::move(*states));
   return send_all(peer, "ok\n");
 }
 

@@ -17,6 +17,7 @@
 #include "agent/content/input_terms.h"
 #include "agent/content/project_cache.h"
 #include "base/crypto.h"
+#include "base/files/remove_tree.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -41,7 +42,6 @@ constexpr std::size_t copies_max = 32;
 constexpr int accepted_per_turn_max = 16;  // the rest waits in the queue of the socket
 constexpr const char* owner_file = ".owner";
 constexpr const char* spare_place = "spare";
-constexpr const char* gone_prefix = "gone.";  // what an ended task left, until it is removed
 
 std::string brought_file(const std::string& work_dir, TaskId task) {
   return work_path(work_dir, task) + ".inputs";
@@ -85,7 +85,8 @@ FileService::FileService(net::Loop& loop, Options options)
     : loop_(loop),
       options_(std::move(options)),
       workers_(std::make_unique<net::Workers>(
-          loop, net::Workers::Options{.threads = 1, .queue_max = 1 << 16})) {}
+          loop, net::Workers::Options{.threads = 1, .queue_max = 1 << 16})),
+      removal_(loop) {}
 
 FileService::~FileService() {
   doors_.clear();
@@ -129,7 +130,7 @@ Status FileService::prepare_work_dir() {
       continue;
     const auto owner = read_file(path + "/" + owner_file, 4096);
     if (owner && is_left_behind(*owner, view))
-      (void)remove_tree(path);
+      (void)workers_->submit([path] { return remove_tree(path); }, [](const Status&) {});
   }
   ::closedir(dir);
   return {};
@@ -150,6 +151,10 @@ Result<std::unique_ptr<FileService>> FileService::create(net::Loop& loop, Option
   BILLOW_TRY_VOID(service->prepare_work_dir());
   service->objects_ = BILLOW_TRY(ObjectCache::open(
       {service->options_.cache_dir + "/objects", service->options_.cache_bytes_max}));
+  // Of an earlier agent, which alone knew what they hold.
+  if (const Status gone = service->removal_.remove(raw->options_.work_dir + "/" + spare_place);
+      !gone)
+    log_warn("{}", gone.error().message);
   service->spares_ = std::make_unique<SpareDirs>(service->options_.work_dir + "/" + spare_place,
                                                  service->options_.bytes_max);
   service->serve_also(std::move(service->options_.listener));
@@ -220,11 +225,15 @@ void FileService::serve(int peer,
   if (line->starts_with("get ")) {
     // Only its own tree: a job may read what its user may, not everything this node may.
     const std::string tree = record.variable(surroundings::files);
-    const bool fills_large = line->ends_with(fds_word);
-    if (line->substr(4, line->size() - 4 - (fills_large ? fds_word.size() : 0)) != tree)
+    const std::string_view asked = std::string_view(*line).substr(4);
+    const std::string_view digest = asked.substr(0, asked.find(' ')),
+                           words = asked.substr(digest.size());
+    const bool parts = words.ends_with(part_word);
+    const std::string_view before = words.substr(0, words.size() - (parts ? part_word.size() : 0));
+    if (digest != tree || (before != fds_word && !words.empty()))
       done = fail(Code::forbidden, not_its_files);
     else
-      done = get(peer, tree, head, {task, fills_large});
+      done = get(peer, asked, head, {task, !words.empty()});
   } else if (line->starts_with("put ")) {
     if (const auto bytes =
             parse_int(line->substr(4), 1, static_cast<std::int64_t>(files::tree_list_bytes_max)))
@@ -402,10 +411,10 @@ void FileService::forget(TaskId task) {
   const std::string path = work_path(options_.work_dir, task);
   (void)workers_->submit([this, task, path]() -> std::function<void()> {
     if (!spares_->retire(task, path))
-      if (const Status gone = remove_tree(path); !gone && file_exists(path))
+      if (const Status gone = remove_tree_of_user(path); !gone && file_exists(path))
         log_warn("{}", gone.error().message);
     const std::string temporary = options_.work_dir + "/" + private_tmp_name(task);
-    if (const Status gone = remove_tree(temporary); !gone && file_exists(temporary))
+    if (const Status gone = remove_tree_of_user(temporary); !gone && file_exists(temporary))
       log_warn("{}", gone.error().message);
     ::unlink(brought_file(options_.work_dir, task).c_str());
     if (system_clock().steady() > trim_caches_) {
@@ -418,8 +427,8 @@ void FileService::forget(TaskId task) {
   });
 }
 
-// Renamed at once and removed in the background: the head may repeat the start of a task that this
-// agent does not know, and that start makes the same directories again.
+// The head may repeat the start of a task that this agent does not know, and that start makes the
+// same directories again.
 void FileService::forget_others(const std::vector<TaskId>& live) {
   spares_->adopt(live);
   std::vector<std::string> names;
@@ -433,28 +442,14 @@ void FileService::forget_others(const std::vector<TaskId>& live) {
     const bool ended =
         number &&
         std::ranges::find(live, TaskId(static_cast<std::uint64_t>(*number))) == live.end();
-    if (ended || name.starts_with(gone_prefix))
+    if (ended)
       names.push_back(name);
   }
   ::closedir(dir);
+  removal_.remove_left(options_.work_dir);
   for (const std::string& name : names)
-    remove_aside(name);
-}
-
-void FileService::remove_aside(const std::string& name) {
-  std::string path = options_.work_dir + "/" + name;
-  if (!name.starts_with(gone_prefix)) {
-    const std::string gone =
-        fmt::format("{}/{}{}", options_.work_dir, gone_prefix, hex(random_bytes(8)));
-    if (::rename(path.c_str(), gone.c_str()) == 0)
-      path = gone;
-  }
-  (void)workers_->submit([path]() -> std::function<void()> {
-    if (const Status removed = remove_tree(path); !removed && file_exists(path))
-      log_warn("{}", removed.error().message);
-    return [] {
-    };
-  });
+    if (const Status gone = removal_.remove(options_.work_dir + "/" + name); !gone)
+      log_warn("{}", gone.error().message);
 }
 
 }  // namespace billow::agent

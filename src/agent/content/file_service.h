@@ -7,13 +7,16 @@
 // before anything is read, and a turn of the loop accepts a few connections at most.
 //
 // Request                        Answer
-//   "get DIGEST [fds]\n"           "ok BYTES new|kept\n" and the file list. If the directory holds
+//   "get DIGEST [fds [part]]\n"    "ok BYTES new|kept\n" and the file list. If the directory holds
 //                                  kept files already: the states of its entries, to which the job
 //                                  says "0" or "1" for each entry, whether it wants it. Then come
 //                                  all wanted pieces in the list's order. With "fds", large files
 //                                  are left out: the job sends descriptors of new files, some at a
 //                                  time, each with an octet, and "1" says that the agent has filled
 //                                  these. At last the job tells the states of all entries.
+//                                  With "part", the agent looks at kept files itself: "ok BYTES
+//                                  part\n" and the list of what the directory lacks, of which all
+//                                  pieces come; if it lacks nothing, that is all.
 //   "put BYTES\n", list, pieces    "ok\n"
 //   "input BYTES\n", JSON          "ok FILES BYTES FETCHED\n" once the object is in the job's
 //                                  directory. Only before the job's command starts.
@@ -38,6 +41,7 @@
 #include "agent/isolate/own_place.h"
 #include "agent/isolate/peer.h"
 #include "agent/isolate/task_spec.h"
+#include "agent/isolate/tree_removal.h"
 #include "base/file.h"
 #include "base/result.h"
 #include "base/thread_group.h"
@@ -109,7 +113,6 @@ class FileService {
   void accept(int listener);
   Status prepare_work_dir();
   files::Store::Needed needed();
-  void remove_aside(const std::string& name);  // of a file or directory in work_dir
   void serve(int peer, TaskId task, const TaskRecord& record, const net::Endpoint& head);
   Status input(int peer, TaskId task, const TaskRecord& record, std::uint64_t bytes);
   Result<ObjectCache::Brought> bring(TaskId task,
@@ -179,8 +182,9 @@ class FileService {
   std::map<TaskId, std::size_t> by_task_;
   std::size_t copies_ = 0;                 // under way
   SteadyTime trim_caches_;                 // next time the worker trims the caches
-  std::unique_ptr<net::Workers> workers_;  // removes directories
-  ThreadGroup threads_;                    // one per connection and per copy
+  std::unique_ptr<net::Workers> workers_;  // keeps or removes directories
+  TreeRemoval removal_;
+  ThreadGroup threads_;  // one per connection and per copy
 };
 
 // Adds the variables that tell `billow stage` and the job where its files and caches are. An error

@@ -31,7 +31,10 @@ struct FillTerms {
 };
 bool may_fill(int descriptor, const FillTerms& terms);
 
-inline constexpr std::string_view fds_word = " fds";  // after the digest of `get`
+// Words after the digest of `get`, each after those before it: the agent fills large files, and
+// looks at a kept directory itself. Then it answers with "part" and the list of what is missing.
+inline constexpr std::string_view fds_word = " fds";
+inline constexpr std::string_view part_word = " part";
 inline constexpr const char* not_its_files = "these are not this job's files";
 // A job's new files of at least this size are filled by the agent, some at a time (`get … fds`).
 inline constexpr std::uint64_t filled_bytes_min = 1 << 20;

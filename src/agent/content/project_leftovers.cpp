@@ -70,7 +70,10 @@ Status remove_environment(const std::string& work_dir, const std::string& digest
       continue;
     if (container::in_use(store, digest))
       return fail(Code::conflict, fmt::format("environment {} is in use", digest.substr(0, 12)));
-    BILLOW_TRY_VOID(remove_tree(path));
+    container::remove_from_store(store, "env",
+                                 [&](const std::string& name) { return name == digest; });
+    if (file_exists(path))
+      return fail(Code::conflict, fmt::format("environment {} cannot be removed", path));
   }
   return {};
 }
@@ -122,29 +125,40 @@ Status remove_leftovers(const CachePlaces& places, const std::vector<std::string
   if (going.empty())
     return {};
   std::vector<Sha256> trees;
+  // What is in use now: tried again in the next round, and no reason to keep anything else. Users
+  // write into their own stores what they use.
+  std::set<std::string> kept;
+  Status trouble;
   for (const std::string& thing : leave) {
     if (others.contains(thing) && thing != objects_noted)
       continue;
     if (thing.starts_with("tree ")) {
       if (const auto digest = files::parse_digest(thing.substr(5)))
         trees.push_back(*digest);
-    } else if (thing.starts_with("environment "))
-      BILLOW_TRY_VOID(remove_environment(places.work_dir, thing.substr(12)));
-    // It is not recorded which project fetched which object, so all unused objects are removed.
-    else if (thing == objects_noted)
+    } else if (thing.starts_with("environment ")) {
+      if (Status gone = remove_environment(places.work_dir, thing.substr(12)); !gone) {
+        kept.insert(thing);
+        trouble = std::move(gone);
+      }
+    } else if (thing == objects_noted) {
+      // It is not recorded which project fetched which object, so all unused ones are removed.
       places.objects.forget_unused();
+    }
   }
   BILLOW_TRY_VOID(places.store.forget(trees));
   const OwnPlace work = BILLOW_TRY(OwnPlace::at(places.work_dir));
   for (const Note& note : going) {
     const std::string cache = BILLOW_TRY(project_cache(work, places.data_dir, note.project));
     BILLOW_TRY_VOID(remove_tree(cache));
+    if (std::ranges::any_of(note.things,
+                            [&](const std::string& thing) { return kept.contains(thing); }))
+      continue;
     if (::unlink(note_path(places.data_dir, note.project).c_str()) != 0 && errno != ENOENT)
       return fail_errno(note_path(places.data_dir, note.project), errno);
     log_info("project {} may no longer use this node: removed its data from the caches",
              note.project);
   }
-  return {};
+  return trouble;
 }
 
 LeftoverWatch::LeftoverWatch(net::Loop& loop, CachePlaces places, Options options)

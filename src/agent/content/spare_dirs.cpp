@@ -9,6 +9,7 @@
 #include <iterator>
 
 #include "base/file.h"
+#include "base/files/remove_tree.h"
 #include "base/log.h"
 
 namespace billow::agent {
@@ -110,7 +111,7 @@ bool SpareDirs::give_back(TaskId task, const files::Tree& tree, const std::strin
            : Status(fail_errno(spare.path, errno));
   if (!moved) {
     log_warn("{}", moved.error().message);
-    (void)remove_tree(spare.path);  // what is missing now is written again
+    (void)remove_tree_of_user(spare.path);  // what is missing now is written again
     return false;
   }
   std::lock_guard lock(mutex_);
@@ -140,7 +141,7 @@ void SpareDirs::take_content(TaskId task, const files::Tree& tree, const std::st
   const Status moved = move_content(spare.path, path, *spare.content.tree, spare.content.states);
   if (!moved)
     log_warn("{}", moved.error().message);
-  (void)remove_tree(spare.path);
+  (void)remove_tree_of_user(spare.path);
   std::lock_guard lock(mutex_);
   if (const auto own = tasks_.find(task); own != tasks_.end())
     own->second = std::move(spare.content);
@@ -187,7 +188,7 @@ bool SpareDirs::retire(TaskId task, const std::string& path) {
   const auto kept = keep_only(spare.path, *spare.content.tree, spare.content.states);
   if (!kept) {
     log_warn("{}", kept.error().message);
-    (void)remove_tree(spare.path);
+    (void)remove_tree_of_user(spare.path);
     return true;
   }
   std::list<Spare> gone;
@@ -223,7 +224,7 @@ std::list<SpareDirs::Spare> SpareDirs::unwanted(Duration age_max) {
 
 void SpareDirs::remove(const std::list<Spare>& spares) {
   for (const Spare& spare : spares)
-    if (const Status gone = remove_tree(spare.path); !gone)
+    if (const Status gone = remove_tree_of_user(spare.path); !gone)
       log_warn("{}", gone.error().message);
 }
 

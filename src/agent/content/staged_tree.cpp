@@ -12,11 +12,13 @@
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
+#include <span>
 #include <system_error>
 #include <thread>
 #include <unordered_map>
 
 #include "base/file.h"
+#include "base/files/remove_tree.h"
 
 namespace billow::agent {
 namespace {
@@ -72,9 +74,21 @@ class Cleaner {
  public:
   Cleaner(const std::string& directory, const files::Tree& tree, const EntryStates& states)
       : directory_(directory), tree_(tree), states_(states), kept_(tree.entries.size()) {
-    by_path_.reserve(tree.entries.size());
-    for (std::size_t i = 0; i < tree.entries.size(); ++i)
-      by_path_.emplace(tree.entries[i].path, i);
+    // Entries of one directory mostly follow each other, by name.
+    std::vector<Child>* last = nullptr;
+    std::string_view last_parent;
+    for (std::size_t i = 0; i < tree.entries.size(); ++i) {
+      const std::string_view path = tree.entries[i].path;
+      const auto slash = path.rfind('/');
+      const std::string_view parent = slash == path.npos ? "" : path.substr(0, slash);
+      if (!last || parent != last_parent)
+        last = &children_[parent];
+      last_parent = parent;
+      last->push_back({path.substr(slash + 1), i});
+    }
+    for (auto& [parent, children] : children_)
+      if (!std::ranges::is_sorted(children, {}, &Child::name))
+        std::ranges::sort(children, {}, &Child::name);
   }
 
   Result<std::vector<bool>> run() {
@@ -105,6 +119,10 @@ class Cleaner {
   struct Directory {
     Fd fd;
     std::string path;
+  };
+  struct Child {
+    std::string_view name;
+    std::size_t index = 0;  // of the entry
   };
 
   void work() {
@@ -145,23 +163,30 @@ class Cleaner {
     if (!dir)
       return fail_errno(where, errno);
     (void)fd.release();
-    for (const std::string& name : names_in(dir.get())) {
-      const std::string path = above.empty() ? name : above + "/" + name;
+    const auto listed = children_.find(above);
+    const std::span<const Child> children =
+        listed == children_.end() ? std::span<const Child>() : listed->second;
+    std::vector<std::string> names = names_in(dir.get());
+    std::ranges::sort(names);
+    auto child = children.begin();
+    for (const std::string& name : names) {
       struct stat info {};
       if (::fstatat(at, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0)
-        return fail_errno(directory_ + "/" + path, errno);
-      const auto found = by_path_.find(path);
-      if (found == by_path_.end() || !is_unchanged(found->second, at, name, info)) {
+        return fail_errno(where + "/" + name, errno);
+      while (child != children.end() && child->name < name)
+        ++child;
+      if (child == children.end() || child->name != name ||
+          !is_unchanged(child->index, at, name, info)) {
         BILLOW_TRY_VOID(remove(at, name, S_ISDIR(info.st_mode)));
         continue;
       }
-      kept_[found->second] = 1;
+      kept_[child->index] = 1;
       if (!S_ISDIR(info.st_mode))
         continue;
       Fd below(::openat(at, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
       if (!below)
-        return fail_errno(directory_ + "/" + path, errno);
-      BILLOW_TRY_VOID(clean_below(std::move(below), path));
+        return fail_errno(where + "/" + name, errno);
+      BILLOW_TRY_VOID(clean_below(std::move(below), tree_.entries[child->index].path));
     }
     return {};
   }
@@ -193,13 +218,13 @@ class Cleaner {
         return fail_errno(directory_ + "/…/" + name, errno);
       return {};
     }
-    return remove_tree("/proc/self/fd/" + std::to_string(at) + "/" + name);
+    return remove_tree_of_user("/proc/self/fd/" + std::to_string(at) + "/" + name, owner_);
   }
 
   const std::string& directory_;
   const files::Tree& tree_;
   const EntryStates& states_;
-  std::unordered_map<std::string_view, std::size_t> by_path_;
+  std::unordered_map<std::string_view, std::vector<Child>> children_;  // of each directory, by name
   std::vector<char> kept_;  // each is written by one thread
   uid_t owner_ = 0;
   std::mutex mutex_;
@@ -243,25 +268,41 @@ Result<std::vector<bool>> keep_only(const std::string& directory,
   return Cleaner(directory, tree, states).run();
 }
 
+namespace {
+
+std::unordered_map<std::string_view, std::size_t> places_of(const files::Tree& tree) {
+  std::unordered_map<std::string_view, std::size_t> out;
+  out.reserve(tree.entries.size());
+  for (std::size_t i = 0; i < tree.entries.size(); ++i)
+    out.emplace(tree.entries[i].path, i);
+  return out;
+}
+
+}  // namespace
+
 EntryStates states_for(const files::Tree& tree,
                        const files::Tree& known,
                        const EntryStates& states) {
   EntryStates out(tree.entries.size());
   if (states.size() != known.entries.size())
     return out;
+  // Mostly the next entry of the one is the next of the other.
   std::unordered_map<std::string_view, std::size_t> by_path;
-  by_path.reserve(known.entries.size());
-  for (std::size_t i = 0; i < known.entries.size(); ++i)
-    by_path.emplace(known.entries[i].path, i);
-  for (std::size_t i = 0; i < tree.entries.size(); ++i) {
+  for (std::size_t i = 0, next = 0; i < tree.entries.size(); ++i) {
     const files::Entry& wanted = tree.entries[i];
-    const auto found = by_path.find(wanted.path);
-    if (found == by_path.end())
-      continue;
-    const files::Entry& there = known.entries[found->second];
+    if (next >= known.entries.size() || known.entries[next].path != wanted.path) {
+      if (by_path.empty())
+        by_path = places_of(known);
+      const auto found = by_path.find(wanted.path);
+      if (found == by_path.end())
+        continue;
+      next = found->second;
+    }
+    const files::Entry& there = known.entries[next];
     if (there.kind == wanted.kind && there.mode == wanted.mode && there.size == wanted.size &&
         there.pieces == wanted.pieces)
-      out[i] = states[found->second];
+      out[i] = states[next];
+    ++next;
   }
   return out;
 }

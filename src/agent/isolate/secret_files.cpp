@@ -32,8 +32,12 @@ std::string SecretFiles::place() {
   return "/tmp";
 }
 
-SecretFiles::SecretFiles(const std::string& directory, const std::string& owner, std::string key)
-    : prefix_(directory + "/secrets-"),
+SecretFiles::SecretFiles(TreeRemoval& removal,
+                         const std::string& directory,
+                         const std::string& owner,
+                         std::string key)
+    : removal_(removal),
+      prefix_(directory + "/secrets-"),
       old_prefix_(fmt::format("{}/billow-secrets-{}-", place(), owner)),
       shm_prefix_(directory + "/shm-"),
       key_(std::move(key)) {}
@@ -124,7 +128,7 @@ Result<std::string> SecretFiles::make_shared_memory(const OwnPlace& memory,
                                                     TaskId task,
                                                     const UserRecord& user) const {
   const std::string relative = "shm-" + name(task, "shm-");
-  (void)remove_tree(memory.below(relative));  // left by an earlier task of the same number
+  remove(memory.below(relative));  // left by an earlier task of the same number
   BILLOW_TRY(memory.directory({.relative = relative,
                                .mode = 0700,
                                .owner = user.identity,
@@ -136,8 +140,12 @@ void SecretFiles::remove(TaskId task) const {
   const std::string number = std::to_string(task.value);  // the whole name, in older agents
   for (const std::string& path :
        {path(task), shm_prefix_ + name(task, "shm-"), prefix_ + number, shm_prefix_ + number})
-    if (const Status gone = remove_tree(path); !gone)
-      log_warn("task {}: its files in memory: {}", task.value, gone.error().message);
+    remove(path);
+}
+
+void SecretFiles::remove(const std::string& path) const {
+  if (const Status gone = removal_.remove(path); !gone)
+    log_warn("files of a task in memory: {}", gone.error().message);
 }
 
 void SecretFiles::remove_others(const std::vector<TaskId>& live) const {
@@ -160,8 +168,7 @@ void SecretFiles::remove_others(const std::vector<TaskId>& live) const {
     }
     ::closedir(dir);
     for (const std::string& path : stale)
-      if (const Status gone = remove_tree(path); !gone)
-        log_warn("secret files of an earlier task: {}", gone.error().message);
+      remove(path);
   }
 }
 

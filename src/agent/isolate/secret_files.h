@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "agent/isolate/own_place.h"
+#include "agent/isolate/tree_removal.h"
 #include "agent/isolate/users.h"
 #include "base/ids.h"
 #include "base/result.h"
@@ -21,7 +22,10 @@ class SecretFiles {
   // from another agent's in the names that older agents used. With `key`, a secret of the agent,
   // nobody can guess the names of a task's directories, and the agent's cannot be listed: other
   // jobs of the same account do not find them.
-  SecretFiles(const std::string& directory, const std::string& owner, std::string key = {});
+  SecretFiles(TreeRemoval& removal,
+              const std::string& directory,
+              const std::string& owner,
+              std::string key = {});
   static std::string place();
 
   struct Written {
@@ -45,15 +49,18 @@ class SecretFiles {
   Result<std::string> make_shared_memory(const OwnPlace& memory,
                                          TaskId task,
                                          const UserRecord& user) const;
+  // In the background (tree_removal.h): the job's user can write there.
   void remove(TaskId task) const;
   void remove_others(const std::vector<TaskId>& live) const;
 
  private:
   std::string path(TaskId task) const;
   std::string name(TaskId task, const char* purpose) const;  // "12-1f0a…"
-  std::string prefix_;                                       // "/dev/shm/billow-…/secrets-"
-  std::string old_prefix_;                                   // "/dev/shm/billow-secrets-OWNER-"
-  std::string shm_prefix_;                                   // "/dev/shm/billow-…/shm-"
+  void remove(const std::string& path) const;
+  TreeRemoval& removal_;
+  std::string prefix_;      // "/dev/shm/billow-…/secrets-"
+  std::string old_prefix_;  // "/dev/shm/billow-secrets-OWNER-"
+  std::string shm_prefix_;  // "/dev/shm/billow-…/shm-"
   std::string key_;
 };
 

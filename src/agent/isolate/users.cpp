@@ -76,6 +76,11 @@ Result<UserRecord> look_up_user(const std::string& name) {
     buffer.resize(buffer.size() * 2);
     error = ::getpwnam_r(name.c_str(), &entry, buffer.data(), buffer.size(), &found);
   }
+  // getpwnam(3): these errors mean that there is none. Others say nothing about the name.
+  const bool asked =
+      error == 0 || error == ENOENT || error == ESRCH || error == EBADF || error == EPERM;
+  if (found == nullptr && !asked)
+    return fail_errno(fmt::format("look up user '{}'", name), error);
   if (found == nullptr)
     return fail(Code::not_found, fmt::format("this machine has no user '{}'", name),
                 "create the account, or map the Billow user to another one");

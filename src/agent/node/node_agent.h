@@ -50,7 +50,7 @@ class NodeAgent {
   Status open_tasks();
   Tasks::Callbacks task_callbacks();
   void open_fabric();
-  void open_core();
+  Status open_core();
   void watch_leftovers();
   Status open_metrics();
   Status watch_for_reclaim();

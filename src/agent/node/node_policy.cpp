@@ -81,6 +81,18 @@ bool covers(const std::vector<AccountRule>& rules, const UserRecord& account) {
                      [&](const AccountRule& rule) { return covers(rule, account); });
 }
 
+// Whom the owner denies, the head does not get by another name of the same number either.
+bool denied(const std::vector<AccountRule>& rules, const UserRecord& account) {
+  return covers(rules, account) || std::ranges::any_of(rules, [&](const AccountRule& rule) {
+           if (rule.kind != AccountRule::Kind::account)
+             return false;
+           const auto named = look_up_user(rule.name);
+           // Who cannot be looked up at the moment may have this number.
+           return named ? named->identity.uid == account.identity.uid
+                        : named.error().code != Code::not_found;
+         });
+}
+
 // A pattern that can match a registry and a repository, as check_images compares them. Anything
 // else would match nothing, or is a word that was meant otherwise.
 Status check_image_pattern(const std::string& pattern) {
@@ -152,6 +164,10 @@ constexpr Choice choices[] = {
      [](NodePolicy& p, bool yes) {
        p.rules.replicas_closed = yes;
      }},
+    {"devices", "closed", "unguarded",
+     [](NodePolicy& p, bool yes) {
+       p.rules.devices_closed = yes;
+     }},
 };
 
 const Choice* find_choice(std::string_view word) {
@@ -205,13 +221,14 @@ Result<NodePolicy> parse_node_policy(std::string_view text) {
           Code::invalid, fmt::format("line {}: {}", number, why),
           "each line is: allow ACCOUNT…, deny ACCOUNT…, root USER…|none, isolation "
           "strict|plain, tmp private|shared, proc private|shared, metadata closed|unguarded, "
-          "replicas closed|open, disk SIZE|half|none or images PATTERN…|none|pinned|signed FILE…");
+          "replicas closed|open, devices closed|unguarded, disk SIZE|half|none or images "
+          "PATTERN…|none|pinned|signed FILE…");
     };
     if (words.size() < 2)
-      return bad(fmt::format("\"{}\" names nobody", words[0]));
+      return bad(fmt::format("\"{}\" needs a value", words[0]));
     if (const Choice* choice = find_choice(words[0])) {
       if (words.size() != 2 || (words[1] != choice->yes && words[1] != choice->no))
-        return bad(fmt::format("{} is {} or {}", choice->word, choice->yes, choice->no));
+        return bad(fmt::format("{} must be {} or {}", choice->word, choice->yes, choice->no));
       choice->set(policy, words[1] == choice->yes);
       continue;
     }
@@ -274,7 +291,10 @@ Status check_policy(const NodePolicy& policy, const std::string& owner, const Us
   };
   if (account.identity.uid == 0) {
     const auto& users = policy.root_for;
-    if (std::find(users.begin(), users.end(), owner) != users.end())
+    const bool root_denied = std::ranges::any_of(policy.deny, [](const AccountRule& rule) {
+      return rule.kind == AccountRule::Kind::account && rule.name == "root";
+    });
+    if (!root_denied && std::find(users.begin(), users.end(), owner) != users.end())
       return {};
     return refused(fmt::format("jobs of {} may not run as root here",
                                owner.empty() ? "an unknown user" : owner),
@@ -285,7 +305,7 @@ Status check_policy(const NodePolicy& policy, const std::string& owner, const Us
                                                account.identity.uid != nobody) ||
                                                   account.identity.uid == ::geteuid()
                                             : covers(policy.allow, account);
-  if (allowed && !covers(policy.deny, account))
+  if (allowed && !denied(policy.deny, account))
     return {};
   return refused(
       fmt::format("jobs may not run as {} (uid {}) here", account.name, account.identity.uid),

@@ -15,6 +15,7 @@
 //   proc shared             plain jobs see all processes in /proc
 //   metadata closed         no job that could reach the cloud's metadata service
 //   replicas closed         no replica that others than gateways could call; `open`: all may
+//   devices closed          no job that could open GPUs it does not have
 //   disk 200GB              of the node's disk, for a job that asks for none; or half, none
 //   images ghcr.io/acme/**  these images; `none`: no images
 //   images pinned           only images that are named by their digest

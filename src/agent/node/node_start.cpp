@@ -50,7 +50,7 @@ Status NodeAgent::start() {
   open_files();
   BILLOW_TRY_VOID(open_tasks());
   open_fabric();
-  open_core();
+  BILLOW_TRY_VOID(open_core());
   watch_leftovers();
   readings_ = std::make_unique<GpuReadings>(backend_.get(), inventory_.gpus);
   signals_ = loop_.on_signal({SIGINT, SIGTERM}, [this](int) { signalled(); });
@@ -322,14 +322,14 @@ void NodeAgent::open_fabric() {
 }
 
 // Recovers the tasks of an earlier agent process and starts the core with them.
-void NodeAgent::open_core() {
+Status NodeAgent::open_core() {
   CoreOptions core;
   core.offer = offer();
   node_name_ = core.offer.name;
   if (const auto text = read_file(memory_path()))
     if (auto memory = wire::from_json_text<Memory>(*text))
       core.memory = *memory;
-  core.tasks = tasks_->recover();
+  core.tasks = BILLOW_TRY(tasks_->recover());
   std::vector<TaskId> live;
   for (const RecoveredTask& task : core.tasks)
     if (task.status.state != TaskState::ended)
@@ -343,6 +343,7 @@ void NodeAgent::open_core() {
     core.tasks_outlive_us = allocation_linger;
   core_ =
       std::make_unique<Core>(std::move(core), Now{system_clock().wall(), system_clock().steady()});
+  return {};
 }
 
 void NodeAgent::watch_leftovers() {

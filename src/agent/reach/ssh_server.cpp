@@ -110,12 +110,18 @@ process::Spawn request_of(const SshPlace& ssh, const std::string& sshd, const st
 
 // The job's user can reach the directories; others cannot look into them. Those that an earlier
 // agent left are removed: their connections ended with it.
-SshServers::SshServers(const std::string& directory) : prefix_(directory + "/ssh-") {
+SshServers::SshServers(TreeRemoval& removal, const std::string& directory)
+    : removal_(removal), prefix_(directory + "/ssh-") {
   std::error_code ec;
   for (std::filesystem::directory_iterator at(directory, ec), end; !ec && at != end;
        at.increment(ec))
     if (at->path().native().starts_with(prefix_))
-      (void)remove_tree(at->path().native());
+      remove(at->path().native());
+}
+
+void SshServers::remove(const std::string& dir) {
+  if (const Status gone = removal_.remove(dir); !gone)
+    log_warn("{}", gone.error().message);
 }
 
 Result<Tunnels::Target> SshServers::open(const SshPlace& place, const std::string& authorized_key) {
@@ -148,7 +154,7 @@ Result<Tunnels::Target> SshServers::open(const SshPlace& place, const std::strin
     return {};
   };
   if (const Status done = written(); !done) {
-    (void)remove_tree(dir);
+    remove(dir);
     return pass(done.error());
   }
   if (place.user.identity.uid == 0)
@@ -164,7 +170,7 @@ Result<Tunnels::Target> SshServers::open(const SshPlace& place, const std::strin
   request.in = request.out = theirs.get();
   auto child = process::spawn(request);
   if (!child) {
-    (void)remove_tree(dir);
+    remove(dir);
     return pass(child.error(), "sshd could not be started in the job");
   }
   running_.push_back({place.task, std::move(*child), dir});
@@ -181,11 +187,10 @@ bool SshServers::ended(TaskId task) {
 }
 
 void SshServers::reap() {
-  std::erase_if(running_, [](Running& one) {
+  std::erase_if(running_, [this](Running& one) {
     if (!one.sshd.poll())
       return false;
-    if (const Status gone = remove_tree(one.dir); !gone)
-      log_warn("task {}: {}", one.task.value, gone.error().message);
+    remove(one.dir);
     return true;
   });
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "agent/isolate/job_place.h"
+#include "agent/isolate/tree_removal.h"
 #include "agent/isolate/users.h"
 #include "agent/reach/tunnels.h"
 #include "base/ids.h"
@@ -27,7 +28,7 @@ struct SshPlace {
 
 class SshServers {
  public:
-  explicit SshServers(const std::string& directory);  // the agent's own
+  SshServers(TreeRemoval& removal, const std::string& directory);  // the agent's own
   // unsupported: this node has no sshd.
   Result<Tunnels::Target> open(const SshPlace& place, const std::string& authorized_key);
   // Forgets the task's keys and terminates its connections. False: it never had one.
@@ -40,6 +41,8 @@ class SshServers {
     process::Child sshd;
     std::string dir;  // of this connection alone
   };
+  void remove(const std::string& dir);
+  TreeRemoval& removal_;
   std::string prefix_;
   // Host keys. A task keeps its key for all its connections; keys are only held in memory.
   std::map<TaskId, SshKey> keys_;

@@ -108,14 +108,17 @@ ls "$KEEP" | sort -n | head -n -)";
 
 }  // namespace
 
-Checkpointer::Checkpointer(net::Loop& loop, Callbacks callbacks)
+Checkpointer::Checkpointer(net::Loop& loop, TreeRemoval& removal, Callbacks callbacks)
     : loop_(loop),
+      removal_(removal),
       callbacks_(std::move(callbacks)),
       timer_(loop.every(milliseconds(500), [this] { tick(); })),
       workers_(loop, {.threads = 16, .queue_max = 4096}) {}
 
+constexpr std::string_view local_prefix = "checkpoint-";
+
 static std::string local_path(const std::string& directory, TaskId task) {
-  return fmt::format("{}/checkpoint-{}", directory, task.value);
+  return fmt::format("{}/{}{}", directory, local_prefix, task.value);
 }
 
 Status Checkpointer::prepare(
@@ -125,7 +128,7 @@ Status Checkpointer::prepare(
   const std::string local = local_path(directory, task);
   // An existing directory is an earlier task's and must not reach this one.
   if (::mkdir(local.c_str(), 0700) != 0) {
-    (void)remove_tree(local);
+    BILLOW_TRY_VOID(removal_.remove(local));
     if (::mkdir(local.c_str(), 0700) != 0)
       return fail_errno("make " + local, errno);
   }
@@ -140,31 +143,39 @@ Status Checkpointer::prepare(
   return {};
 }
 
-void Checkpointer::forget_unused(const std::string& directory, TaskId task) {
-  ::rmdir(local_path(directory, task).c_str());
-}
-
 void Checkpointer::began(TaskId task, const TaskPlan& plan) {
   if (plan.checkpoint_every.ns <= 0)
     return;
   entries_[task] = {plan, system_clock().steady() + plan.checkpoint_every, false};
 }
 
-void Checkpointer::ended(TaskId task) {
-  const auto found = entries_.find(task);
-  if (found == entries_.end())
+// Also of a task that an earlier agent process started.
+void Checkpointer::ended(const std::string& directory, TaskId task) {
+  std::string local = local_path(directory, task);
+  if (const auto found = entries_.find(task); found != entries_.end()) {
+    local = found->second.plan.checkpoint_local;
+    entries_.erase(found);
+  }
+  if (const Status gone = removal_.remove(local); !gone)
+    log_warn("task {}: {}", task.value, gone.error().message);
+}
+
+void Checkpointer::forget_others(const std::string& directory, const std::vector<TaskId>& live) {
+  std::vector<std::string> names;
+  DIR* dir = ::opendir(directory.c_str());
+  if (!dir)
     return;
-  UserScript clean{.name = "removing the checkpoint directory",
-                   .script = "rm -rf \"$BILLOW_CHECKPOINT_DIR\"",
-                   .env = {"BILLOW_CHECKPOINT_DIR=" + found->second.plan.checkpoint_local},
-                   .identity = found->second.plan.identity()};
-  entries_.erase(found);
-  (void)workers_.submit(
-      [clean] {
-        (void)run_user_script(clean);
-        return 0;
-      },
-      [](int) {});
+  while (const dirent* item = ::readdir(dir))
+    names.emplace_back(item->d_name);
+  ::closedir(dir);
+  for (const std::string& name : names) {
+    if (!name.starts_with(local_prefix))
+      continue;
+    const auto number = parse_int(name.substr(local_prefix.size()), 1, INT64_MAX);
+    const TaskId task(static_cast<std::uint64_t>(number.value_or(0)));
+    if (number && std::ranges::find(live, task) == live.end())
+      ended(directory, task);
+  }
 }
 
 void Checkpointer::tick() {

@@ -12,6 +12,7 @@
 #include <map>
 #include <set>
 
+#include "agent/isolate/tree_removal.h"
 #include "agent/task/signal_handlers.h"
 #include "agent/task/suspender.h"
 
@@ -26,16 +27,17 @@ class Checkpointer {
     std::function<Result<JobPlace>(TaskId)> place;  // where its checkpoint command runs
     std::function<bool(TaskId)> runs;               // it can answer: not suspended, not ended
   };
-  Checkpointer(net::Loop& loop, Callbacks callbacks);
+  Checkpointer(net::Loop& loop, TreeRemoval& removal, Callbacks callbacks);
 
   // Creates the directory that the job writes its files to, below `directory`, and names it in the
   // job's environment. Called before the start; `plan` has the user.
-  static Status prepare(
+  Status prepare(
       TaskPlan& plan, TaskId task, JobId job, const std::string& directory, Environment& env);
-  // Removes that directory of a task that did not start.
-  static void forget_unused(const std::string& directory, TaskId task);
   void began(TaskId task, const TaskPlan& plan);
-  void ended(TaskId task);
+  // Removes that directory, in the background (isolate/tree_removal.h).
+  void ended(const std::string& directory, TaskId task);
+  // The same for all tasks except these: leftovers of an earlier agent process.
+  void forget_others(const std::string& directory, const std::vector<TaskId>& live);
   // Makes one more checkpoint, if the task makes any, then calls `then` on the loop; at once if
   // there is nothing to do. `patience` is the time limit for all of it.
   void last(TaskId task, Duration patience, std::function<void()> then);
@@ -66,6 +68,7 @@ class Checkpointer {
             const std::function<void()>& then);
 
   net::Loop& loop_;
+  TreeRemoval& removal_;
   Callbacks callbacks_;
   std::map<TaskId, Entry> entries_;
   net::Timer timer_;

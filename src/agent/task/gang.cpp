@@ -1,9 +1,12 @@
 #include "agent/task/gang.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include <algorithm>
 
 #include "base/file.h"
 #include "base/log.h"
@@ -14,8 +17,10 @@ namespace {
 
 // Not in the agent's data directory, which the job's user may not be able to read. Removed with the
 // task.
+constexpr std::string_view prefix = "hosts-";
+
 std::string path_of(const std::string& directory, TaskId task) {
-  return fmt::format("{}/hosts-{}", directory, task.value);
+  return fmt::format("{}/{}{}", directory, prefix, task.value);
 }
 
 }  // namespace
@@ -48,6 +53,26 @@ std::string write_hostfile(const std::string& directory, const wire::agent_v1::S
 
 void remove_hostfile(const std::string& directory, TaskId task) {
   ::unlink(path_of(directory, task).c_str());
+}
+
+void remove_other_hostfiles(const std::string& directory, const std::vector<TaskId>& live) {
+  std::vector<TaskId> ended;
+  DIR* dir = ::opendir(directory.c_str());
+  if (!dir)
+    return;
+  while (const dirent* item = ::readdir(dir)) {
+    const std::string_view name = item->d_name;
+    if (!name.starts_with(prefix))
+      continue;
+    // The names of projects' files have 16 digits (tasks_network.cpp).
+    const auto number = parse_int(name.substr(prefix.size()), 1, 999'999'999'999'999);
+    const TaskId task(static_cast<std::uint64_t>(number.value_or(0)));
+    if (number && std::ranges::find(live, task) == live.end())
+      ended.push_back(task);
+  }
+  ::closedir(dir);
+  for (const TaskId task : ended)
+    remove_hostfile(directory, task);
 }
 
 }  // namespace billow::agent

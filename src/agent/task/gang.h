@@ -17,5 +17,7 @@ std::vector<std::string> gang_argv(const wire::agent_v1::Start& start);
 // gang, or the file could not be written.
 std::string write_hostfile(const std::string& directory, const wire::agent_v1::Start& start);
 void remove_hostfile(const std::string& directory, TaskId task);
+// Those of all tasks except these: leftovers of an earlier agent process.
+void remove_other_hostfiles(const std::string& directory, const std::vector<TaskId>& live);
 
 }  // namespace billow::agent

@@ -16,6 +16,8 @@ struct NodeRules {
   std::optional<bool> metadata_closed;
   // Whether replicas answer gateways alone (isolate/replica_guard.h). Missing: where the node can.
   std::optional<bool> replicas_closed = {};
+  // Jobs that the kernel cannot keep from GPUs they do not have are refused.
+  bool devices_closed = false;
   // Of the node's disk, for a job that does not say --disk; 0: no limit. Missing: half of what is
   // free when the job begins.
   std::optional<std::int64_t> disk_bytes;

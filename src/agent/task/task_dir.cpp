@@ -7,6 +7,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <memory>
+
 #include "base/platform.h"
 #include "base/text.h"
 
@@ -38,20 +40,31 @@ struct LockState {
   int pid = 0;
 };
 
-LockState probe_lock(const std::string& path) {
+// A lock that is there but cannot be opened (no descriptor is free, the disk fails) says nothing:
+// taken for a free one, it would make a running task lost.
+Result<LockState> probe_lock(const std::string& path) {
   Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd && (errno == ENOENT || errno == ENOTDIR))
+    return LockState{};
   if (!fd)
-    return {};
+    return fail_errno("read " + path, errno);
   LockState state;
   char buffer[32] = {};
   // The lock first: a supervisor writes its pid while it holds it, so a free lock's pid is final.
   state.held = ::flock(fd.get(), LOCK_SH | LOCK_NB) != 0;
-  if (::pread(fd.get(), buffer, sizeof(buffer) - 1, 0) > 0)
+  const ssize_t size = ::pread(fd.get(), buffer, sizeof(buffer) - 1, 0);
+  if (size < 0)  // taken for no pid, it would let a task that ran be started again
+    return fail_errno("read " + path, errno);
+  if (size > 0)
     state.pid = std::atoi(buffer);
   return state;
 }
 
 }  // namespace
+
+bool is_unreadable(const Error& error) {
+  return error.code != Code::not_found && error.code != Code::invalid;
+}
 
 Result<TaskDirs> TaskDirs::open(std::string root) {
   BILLOW_TRY_VOID(make_directories(root, 0711));
@@ -97,14 +110,21 @@ Status TaskDirs::record_end(TaskId id, const supervise::ExitRecord& record) {
 
 Result<FoundTask> TaskDirs::find(TaskId id) const {
   const std::string dir = path(id);
-  if (!file_exists(dir))
-    return fail(Code::not_found, fmt::format("task {} is not on this node", id.value));
+  struct stat info {};
+  if (::lstat(dir.c_str(), &info) != 0)
+    return errno == ENOENT
+               ? fail(Code::not_found, fmt::format("task {} is not on this node", id.value))
+               : fail_errno("read " + dir, errno);
   FoundTask found;
   found.id = id;
-  const LockState lock = probe_lock(dir + "/" + supervise::file_lock);
+  const LockState lock = BILLOW_TRY(probe_lock(dir + "/" + supervise::file_lock));
   found.supervisor_pid = lock.pid;
-  if (auto spec = read_file(dir + "/" + supervise::file_spec, supervise::spec_bytes_max))
+  // It says until when the task may run, and which GPUs it has.
+  auto spec = read_file(dir + "/" + supervise::file_spec, supervise::spec_bytes_max);
+  if (spec)
     found.meta = meta_of_spec(*spec);
+  else if (is_unreadable(spec.error()))
+    return std::unexpected(spec.error());
   found.acknowledged = acknowledged(dir);
   if (lock.held) {
     found.presence = TaskPresence::supervised;
@@ -113,6 +133,8 @@ Result<FoundTask> TaskDirs::find(TaskId id) const {
   if (auto exit = read_exit(dir)) {
     found.presence = TaskPresence::ended;
     found.exit = *exit;
+  } else if (is_unreadable(exit.error())) {
+    return std::unexpected(exit.error());
   } else {
     found.presence = lock.pid == 0 ? TaskPresence::never_started : TaskPresence::lost;
   }
@@ -121,17 +143,25 @@ Result<FoundTask> TaskDirs::find(TaskId id) const {
 
 Result<std::vector<FoundTask>> TaskDirs::list() const {
   std::vector<FoundTask> out;
-  DIR* dir = ::opendir(root_.c_str());
-  if (dir == nullptr)
+  const std::unique_ptr<DIR, int (*)(DIR*)> dir(::opendir(root_.c_str()), &::closedir);
+  if (!dir)
     return fail_errno("read " + root_, errno);
-  while (const dirent* entry = ::readdir(dir)) {
+  for (;;) {
+    errno = 0;
+    const dirent* entry = ::readdir(dir.get());
+    if (!entry && errno != 0)
+      return fail_errno("read " + root_, errno);  // the rest of the list is not known
+    if (!entry)
+      break;
     const auto id = parse_int(entry->d_name, 1, INT64_MAX);
     if (!id || std::to_string(*id) != entry->d_name)
       continue;
-    if (auto found = find(TaskId(static_cast<std::uint64_t>(*id))))
+    auto found = find(TaskId(static_cast<std::uint64_t>(*id)));
+    if (found)
       out.push_back(std::move(*found));
+    else if (is_unreadable(found.error()))
+      return std::unexpected(found.error());
   }
-  ::closedir(dir);
   std::sort(out.begin(), out.end(),
             [](const FoundTask& a, const FoundTask& b) { return a.id < b.id; });
   return out;
@@ -152,7 +182,7 @@ Status TaskDirs::remove(TaskId id) {
   const std::string dir = path(id);
   if (!file_exists(dir))
     return {};
-  if (probe_lock(dir + "/" + supervise::file_lock).held)
+  if (BILLOW_TRY(probe_lock(dir + "/" + supervise::file_lock)).held)
     return fail(Code::conflict, fmt::format("task {} still has a supervisor", id.value),
                 "stop it first");
   const std::string doomed = root_ + "/removed." + std::to_string(id.value);
@@ -166,7 +196,8 @@ Status TaskDirs::remove(TaskId id) {
 }
 
 bool supervisor_alive(const std::string& directory) {
-  return probe_lock(directory + "/" + supervise::file_lock).held;
+  const auto lock = probe_lock(directory + "/" + supervise::file_lock);
+  return !lock || lock->held;
 }
 
 Result<supervise::ExitRecord> read_exit(const std::string& directory) {
@@ -177,7 +208,7 @@ Result<supervise::ExitRecord> read_exit(const std::string& directory) {
   std::memcpy(&record, content.data(), std::min(content.size(), sizeof(record)));
   if (content.size() < offsetof(supervise::ExitRecord, detail) ||
       record.magic != supervise::exit_magic)
-    return fail(Code::internal, directory + ": the exit record is damaged");
+    return fail(Code::invalid, directory + ": the exit record is damaged");
   record.detail[sizeof(record.detail) - 1] = 0;
   return record;
 }

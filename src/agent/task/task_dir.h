@@ -7,6 +7,7 @@
 //   an exit record               → it ended
 //   no pid in the lock           → it never ran: it may be removed and started again
 //   a pid, but no exit record    → its supervisor was killed: the task is lost
+// What cannot be read at the moment is none of them, and an error.
 #pragma once
 
 #include <optional>
@@ -38,6 +39,10 @@ struct NewTask {
   Fd lock;
 };
 
+// Whether a task may run although `find` found nothing: its directory is there and could not be
+// read.
+bool is_unreadable(const Error& error);
+
 class TaskDirs {
  public:
   static Result<TaskDirs> open(std::string root);  // created if missing
@@ -49,7 +54,8 @@ class TaskDirs {
   Status record_end(TaskId id, const supervise::ExitRecord& record);
   std::string path(TaskId id) const;
   Result<FoundTask> find(TaskId id) const;
-  // Every task of this node. Entries that are not task directories are ignored.
+  // Every task of this node. Entries that are not task directories are ignored; a task that cannot
+  // be read fails the whole list, because the agent removes what belongs to tasks that it misses.
   Result<std::vector<FoundTask>> list() const;
   // The head has the exit: the directory may be removed once its logs have expired.
   Status acknowledge(TaskId id);
@@ -63,7 +69,7 @@ class TaskDirs {
 };
 
 // Whether the lock of a task directory is held: by its supervisor, or by an agent about to start
-// one.
+// one. A lock that cannot be read may be held.
 bool supervisor_alive(const std::string& directory);
 // The exit record of a task directory; not_found if there is none.
 Result<supervise::ExitRecord> read_exit(const std::string& directory);

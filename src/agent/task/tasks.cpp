@@ -83,11 +83,13 @@ Tasks::Tasks(net::Loop& loop,
       sandbox_(Sandbox::detect()),
       host_(read_host().value_or(HostInfo{})),
       network_guard_(guard_for(options_)),
+      removal_(loop),
       suspender_(loop,
                  {options_.data_dir, owner_, !options_.sim_state_dir.empty(), options_.arena_bytes,
                   temporary_.path(), options_.sleep_memory_bytes, options_.sleep_disk_bytes},
                  suspender_callbacks()),
       checkpointer_(loop,
+                    removal_,
                     {.event = [this](const TaskEvent& event) { callbacks_.event(event); },
                      .signal = [this](TaskId task,
                                       int number,
@@ -98,9 +100,11 @@ Tasks::Tasks(net::Loop& loop,
                            return links_.contains(task) && !suspender_.frozen(task);
                          }}),
       migs_(std::move(options_.migs)),
-      secret_files_(
-          memory_.path(), owner_, unguessable_name(options_.data_dir, "memory").value_or("")),
-      ssh_(temporary_.path()),
+      secret_files_(removal_,
+                    memory_.path(),
+                    owner_,
+                    unguessable_name(options_.data_dir, "memory").value_or("")),
+      ssh_(removal_, temporary_.path()),
       tunnels_(loop,
                {.open = [this](const TunnelOpen& request) { return open_door(request); },
                 .send = [this](const Tunnelled& message,
@@ -157,6 +161,7 @@ void Tasks::leave() {
   if (!links_.empty())
     return;
   suspender_.leave();
+  removal_.finish();
   for (const OwnPlace* place : {&work_, &temporary_, &memory_})
     place->leave();
 }
@@ -262,6 +267,7 @@ void Tasks::closed(TaskId task) {
 // What a start makes for its task, however far it came.
 void Tasks::clean_up(TaskId task) {
   suspender_.ended(task);
+  checkpointer_.ended(temporary_.path(), task);
   migs_.release(task);
   project_networks_.ended(task);
   remove_hostfile(temporary_.path(), task);
@@ -273,7 +279,6 @@ void Tasks::clean_up(TaskId task) {
 void Tasks::ended(TaskId task, const supervise::ExitRecord& record) {
   if (!options_.sim_state_dir.empty())
     (void)remove_sim_hold(options_.sim_state_dir, task_name(task));
-  checkpointer_.ended(task);
   close_doors(task);
   clean_up(task);
   const TaskCgroup group = cgroups_.find(task);
@@ -302,11 +307,11 @@ void Tasks::ended(TaskId task, const supervise::ExitRecord& record) {
 // the start crossed its recovery, all of that belongs to the running task.
 void Tasks::end_unstarted(TaskId task, ExitStatus exit) {
   const auto found = dirs_.find(task);
-  const bool runs = found && found->presence == TaskPresence::supervised;
+  const bool runs =
+      found ? found->presence == TaskPresence::supervised : is_unreadable(found.error());
   if (!runs && !links_.contains(task)) {
     clean_up(task);
     secret_files_.remove(task);
-    Checkpointer::forget_unused(temporary_.path(), task);
     remove_groups(cgroups_.find(task));
     remove_groups(cgroups_.find_uplink(task));
   }

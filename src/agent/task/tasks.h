@@ -90,7 +90,9 @@ class Tasks {
   ~Tasks();
 
   // The tasks of an earlier agent, from their directories. Those that run are connected to again.
-  std::vector<RecoveredTask> recover();
+  // If a directory cannot be read, the agent must not go on: it would remove what belongs to tasks
+  // that run, and report them as lost.
+  Result<std::vector<RecoveredTask>> recover();
 
   void perform(const effect::StartTask& e);
   // The task ends without having started, and its end says why.
@@ -159,7 +161,7 @@ class Tasks {
     std::vector<std::string> mig_uuids;
   };
   struct Starting {
-    const wire::agent_v1::Start& start;
+    wire::agent_v1::Start start;  // volumes as they were found (content/volume_source.h)
     const Containers::Prepared* prepared =
         nullptr;  // none: the job has neither image nor environment
     NodeRules rules = {};
@@ -188,8 +190,8 @@ class Tasks {
   static void describe_gpus(const wire::agent_v1::Start& start,
                             const Granted& granted,
                             Environment& env);
-  void limit(Starting& starting);
-  Status close_devices(Starting& starting) const;
+  Status limit(Starting& starting);                              // tasks_limits.cpp
+  Status close_devices(Starting& starting) const;                // tasks_limits.cpp
   Result<DiskLimit> disk_limit(const Starting& starting) const;  // tasks_disk.cpp
   void exceeds_disk(TaskId task, const std::string& why);
   void tell_disk_exceeded(TaskStatus& status);
@@ -276,6 +278,7 @@ class Tasks {
   // Subscriptions that wait for a task's log.
   std::unordered_map<TaskId, std::set<std::uint64_t>> reading_;
   std::unordered_map<TaskId, std::unique_ptr<LogReader>> logs_;
+  TreeRemoval removal_;
   Suspender suspender_;
   Checkpointer checkpointer_;
   MigClaims migs_;

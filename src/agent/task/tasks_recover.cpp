@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "agent/observe/proc_stats.h"
+#include "agent/task/gang.h"
 #include "agent/task/task_link.h"
 #include "agent/task/task_status.h"
 #include "agent/task/tasks.h"
@@ -35,6 +36,11 @@ void Tasks::settle(TaskId task) {
       seek(task, settle_again_after);
     return;
   }
+  if (!found && is_unreadable(found.error())) {
+    log_warn("task {}: {}", task.value, found.error().message);
+    seek(task, settle_again_after);
+    return;
+  }
   sought_.erase(task);
   if (found && found->exit)
     return ended(task, *found->exit);
@@ -58,7 +64,6 @@ void Tasks::lost(TaskId task) {
   remove_groups(cgroups_.find_uplink(task));
   if (!options_.sim_state_dir.empty())
     (void)remove_sim_hold(options_.sim_state_dir, task_name(task));
-  checkpointer_.ended(task);
   close_doors(task);
   clean_up(task);
   callbacks_.event(task_event::Ended{std::move(status)});
@@ -181,14 +186,9 @@ void Tasks::recover_running(TaskId task, TaskStatus& status) {
     loop_.post(std::move(again));
 }
 
-std::vector<RecoveredTask> Tasks::recover() {
+Result<std::vector<RecoveredTask>> Tasks::recover() {
   std::vector<RecoveredTask> out;
-  const auto found = dirs_.list();
-  if (!found) {
-    log_error("task directories: {}", found.error().message);
-    return out;
-  }
-  for (const FoundTask& task : *found)
+  for (const FoundTask& task : BILLOW_TRY(dirs_.list()))
     if (RecoveredTask recovered; recover_one(task, recovered))
       out.push_back(std::move(recovered));
   migs_.sweep();
@@ -196,7 +196,11 @@ std::vector<RecoveredTask> Tasks::recover() {
   for (const RecoveredTask& task : out)
     if (task.status.state != TaskState::ended)
       live.push_back(task.status.task);
+  for (const OwnPlace* place : {&temporary_, &memory_})
+    removal_.remove_left(place->path());
   secret_files_.remove_others(live);
+  checkpointer_.forget_others(temporary_.path(), live);
+  remove_other_hostfiles(temporary_.path(), live);
   return out;
 }
 

@@ -9,12 +9,13 @@
 
 #include "agent/content/file_service.h"
 #include "agent/content/project_leftovers.h"
-#include "agent/isolate/device_guard.h"
+#include "agent/content/volume_source.h"
 #include "agent/isolate/look_as_user.h"
 #include "agent/isolate/secret_files.h"
 #include "agent/isolate/users.h"
 #include "agent/reach/keepalive.h"
 #include "agent/task/gang.h"
+#include "agent/task/order_check.h"
 #include "agent/task/redacted.h"
 #include "agent/task/simulated_cards.h"
 #include "agent/task/task_link.h"
@@ -57,7 +58,11 @@ Status add_secret_directory(const SecretFiles::Written& secret,
                             const std::optional<Identity>& user,
                             std::vector<BoundVolume>& mounts) {
   const std::string at = secret.wanted_directory();
-  const BoundVolume mount{.source = secret.directory(), .path = at, .read_only = true};
+  // Mounted without following links (supervise/binds.cpp); /dev/shm may be one.
+  std::error_code unknown;
+  const auto real = std::filesystem::canonical(secret.directory(), unknown);
+  const BoundVolume mount{
+      .source = unknown ? secret.directory() : real.native(), .path = at, .read_only = true};
   if (std::find(mounts.begin(), mounts.end(), mount) != mounts.end())
     return {};
   const auto refuse = [&](std::string_view why) {
@@ -101,6 +106,21 @@ std::vector<std::uint32_t> refused_numbers(const Surroundings& asked) {
     if (const auto number = system_call_number(name))
       numbers.push_back(static_cast<std::uint32_t>(*number));
   return numbers;
+}
+
+// Each ends in a zero byte. Like the job's other variables, those of a container do not reach
+// Billow's own programs outside it: OPENSSL_CONF, for example, names libraries to load.
+std::string secret_variables(const std::vector<GivenSecret>& secrets, bool in_container) {
+  std::vector<std::string> variables;
+  for (const GivenSecret& secret : secrets)
+    if (std::string value; !secret.variable.empty() && base64_decode(secret.value, value))
+      variables.push_back(secret.variable + "=" + value);
+  if (in_container)
+    variables = hold_variables(std::move(variables));
+  std::string out;
+  for (const std::string& variable : variables)
+    out.append(variable).push_back('\0');
+  return out;
 }
 
 // From the inside out: the job's command, the ranks of a gang, the container. With an image each
@@ -208,7 +228,7 @@ Result<Environment> Tasks::environment_of(Starting& s) {
     s.plan.gid = s.spec.identity->gid;
     s.plan.groups = s.spec.identity->groups;
   }
-  BILLOW_TRY_VOID(Checkpointer::prepare(s.plan, start.task, start.job, temporary_.path(), env));
+  BILLOW_TRY_VOID(checkpointer_.prepare(s.plan, start.task, start.job, temporary_.path(), env));
   BILLOW_TRY_VOID(
       add_file_variables(start, {options_.files_socket, cache_, options_.kept_dir}, env));
   if (!options_.keepalive_socket.empty())
@@ -318,48 +338,6 @@ Status Tasks::furnish(Starting& s) {
   return s.other_root() ? Status{} : sandbox_.bind_to(s.spec, mounts);
 }
 
-// The memory of a task that asks for none: its part of the node, by GPUs or by cores.
-std::int64_t Tasks::fair_memory(const Start& start) const {
-  std::int64_t gpu_milli = 0;
-  for (const GpuGrant& grant : start.gpus)
-    gpu_milli += grant.share.milli;
-  return fair_memory_mib({.node_mib = host_.memory_usable_mib,
-                          .gpu_milli = gpu_milli,
-                          .node_gpu_milli = static_cast<std::int64_t>(options_.gpus.size()) * 1000,
-                          .cpu_milli = start.cpu_milli,
-                          .node_cpu_milli = host_.cpus_usable * 1000ll});
-}
-
-// The control group of a job that has the whole node has no limits: it only tells which processes
-// are the job's.
-void Tasks::limit(Starting& s) {
-  const Start& start = s.start;
-  const std::int64_t processes = start.surroundings.processes_max;
-  auto made = cgroups_.create(
-      start.task, {.cpu_milli = start.bare ? 0 : start.cpu_milli,
-                   .mem_mib = start.bare          ? 0
-                              : start.mem_mib > 0 ? start.mem_mib
-                                                  : fair_memory(start),
-                   .pids_max = processes > 0 || start.bare ? processes : default_processes_max()});
-  if (!made)
-    return log_warn("task {}: no control group: {}", start.task.value, made.error().message);
-  s.group = std::move(*made);
-  if (const Status closed = close_devices(s); !closed && !s.group.empty())
-    log_warn("task {}: only its private /dev keeps it from other GPUs: {}", start.task.value,
-             closed.error().message);
-  s.group.apply_to(s.spec);
-  if (s.spec.cgroup_memory.empty())
-    s.spec.cgroup_memory = cgroups_.shared_oom_counter();
-}
-
-// GPUs that it does not have: by a program on its v2 group or, without v2, by v1's own controller.
-Status Tasks::close_devices(Starting& s) const {
-  const auto denied = device_numbers(s.spec.hide_devices);
-  if (denied.empty() || (!s.group.v2.empty() && deny_devices(s.group.v2, denied)))
-    return {};
-  return cgroups_.deny_devices(s.start.task, denied, s.group);
-}
-
 // A directory with most of the job's files in it, if an earlier job left one. A confined job takes
 // and leaves none: what it tells of its files is not to be believed by jobs of its owner.
 Result<std::string> Tasks::work_dir_of(const Starting& s) {
@@ -383,6 +361,8 @@ Status Tasks::specify_command(Starting& s) {
   spec.argv = command_of(start, s.prepared);
   spec.cwd = start.cwd.empty() ? "/" : start.cwd;
   s.user = BILLOW_TRY(user_of(start));
+  for (BoundVolume& volume : s.start.volumes)
+    volume.source = BILLOW_TRY(volume_source(volume.source, s.user.identity.uid));
   if (brings_files(start) && options_.files_socket.empty())
     return fail(Code::unavailable, "files cannot follow a job to this node: see the agent's log");
   // A confined job never begins in a directory of its user.
@@ -447,7 +427,7 @@ Status Tasks::specify(Starting& s, SteadyTime paid_until) {
   s.granted = BILLOW_TRY(claim_gpus(s.start));
   BILLOW_TRY_VOID(furnish(s));
   specify_run(s.start, paid_until, spec);
-  limit(s);
+  BILLOW_TRY_VOID(limit(s));
   s.plan.env = spec.env;
   s.plan.cwd = spec.cwd;
   if (s.prepared)
@@ -461,6 +441,8 @@ void Tasks::perform(const effect::StartTask& e) {
       return end_unstarted(
           e.start.task,
           {.kind = ExitKind::exec_failed, .code = 126, .signal = 0, .message = secret.value});
+  if (const Status sane = check_order(e.start); !sane)
+    return refuse(e.start.task, sane.error());
   if (const Status noted = note_leftovers(options_.kept_dir, e.start);
       !noted)  // files that could not be found again must not be fetched
     return end_unstarted(e.start.task, {.kind = ExitKind::exec_failed,
@@ -537,11 +519,8 @@ void Tasks::begin(const effect::StartTask& e,
   const auto gang = e.start.gang ? e.start.env.find("BILLOW_ADDRESSES") : e.start.env.end();
   count_egress(id, group.v2, gang == e.start.env.end() ? std::string() : gang->second);
   born_here_.insert(id);
-  std::string secrets;
-  for (const GivenSecret& secret : e.start.secrets)
-    if (std::string value; !secret.variable.empty() && base64_decode(secret.value, value))
-      secrets.append(secret.variable).append("=").append(value).push_back('\0');
-  auto launched = launcher_.launch(std::move(*made), secrets, redacted_values(e.start.secrets),
+  auto launched = launcher_.launch(std::move(*made), secret_variables(e.start.secrets, prepared),
+                                   redacted_values(e.start.secrets),
                                    starting.network ? &*starting.network : nullptr);
   if (!launched) {
     (void)all_sent(id, group.v2);

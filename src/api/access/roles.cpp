@@ -72,7 +72,7 @@ Result<Duration> life_after(const Call& call, const Token& token, const RotateBo
                                             : limits::token_life_default;
   if (body.life_s < 0 && token.expires_at && !call.may(Permission::users_change))
     return fail(Code::forbidden, "only users with users.change can have tokens that never expire",
-                "give its life: --expires 90d");
+                "add --expires 90d");
   for (const TokenId id : {token.parent, call.principal.token}) {
     const auto other = state.tokens.find(id);
     if (other == state.tokens.end() || !other->second.expires_at || id == token.id)

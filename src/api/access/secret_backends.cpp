@@ -163,7 +163,7 @@ void set_backend(CallPtr call) {
     return call->fail(good.error());
   for (const auto& [project, prefix] : settings.allow)
     if (!call->host.state().project_by_name(project))
-      return call->fail({Code::not_found, fmt::format("no project is named \"{}\"", project),
+      return call->fail({Code::not_found, fmt::format("there is no project \"{}\"", project),
                          "see `billow project list`"});
   const std::string record = billow::secrets::record_of(settings.name);
   std::string text = wire::to_json_text(settings);

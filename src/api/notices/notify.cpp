@@ -215,8 +215,8 @@ void confirm(CallPtr call) {
   if (!body)
     return;
   if (!equal_constant_time(trim(body->code), call->host.target_code(*id)))
-    return call->fail({Code::invalid, "this is not the code in the mail",
-                       "copy it from the newest mail, or add the address again"});
+    return call->fail({Code::invalid, "the code is wrong",
+                       "copy it from the newest mail, or add the address again for a new code"});
   call->execute(ConfirmNoticeTarget{call->principal.user, *id}, 200,
                 [](const std::vector<Event>&) { return done; });
 }

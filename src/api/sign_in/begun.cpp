@@ -16,8 +16,7 @@ Status check_count(Map& all, const std::string& peer, SteadyTime now) {
   const auto of_peer =
       std::ranges::count_if(all, [&](const auto& each) { return each.second.peer == peer; });
   if (static_cast<std::size_t>(of_peer) >= begun_per_peer_max || all.size() >= begun_max)
-    return fail(Code::exhausted, "too many sign-ins have begun and not ended",
-                "try again in some minutes");
+    return fail(Code::exhausted, "too many sign-ins are in progress", "try again in a few minutes");
   return {};
 }
 

@@ -65,7 +65,7 @@ Result<IdentityProvider> provider_of(const CallPtr& call, const ProviderBody& bo
   for (const identity::RoleMapping& mapping : out.map) {
     const Project* project = state.project_by_name(mapping.project);
     if (mapping.project != identity::whole_installation && !project)
-      return fail(Code::not_found, fmt::format("no project is named \"{}\"", mapping.project),
+      return fail(Code::not_found, fmt::format("there is no project \"{}\"", mapping.project),
                   fmt::format("create it: billow project create {}", mapping.project));
     BILLOW_TRY_VOID(control::check_grant(state, call->principal.user, mapping.role,
                                          project ? project->id : ProjectId{}));
@@ -75,7 +75,7 @@ Result<IdentityProvider> provider_of(const CallPtr& call, const ProviderBody& bo
   // The user that CI jobs act as: a service account with its own rights.
   const User* user = state.user_by_name(out.user);
   if (!user)
-    return fail(Code::not_found, fmt::format("no user is named \"{}\"", out.user),
+    return fail(Code::not_found, fmt::format("there is no user \"{}\"", out.user),
                 fmt::format("create a service account: billow user create {} --unix-name ACCOUNT",
                             out.user));
   if (user->starts_heads || control::runs_as_root(*user) ||
@@ -153,7 +153,7 @@ void remove_provider(CallPtr call) {
 void link_user(CallPtr call, const std::string& login) {
   const User* user = call->host.state().user_by_name(call->parts[0]);
   if (!user)
-    return call->fail({Code::not_found, fmt::format("no user is named \"{}\"", call->parts[0]),
+    return call->fail({Code::not_found, fmt::format("there is no user \"{}\"", call->parts[0]),
                        "see `billow user list`"});
   if (user->starts_heads || control::runs_as_root(*user))
     return call->fail({Code::forbidden,

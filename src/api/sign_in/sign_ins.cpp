@@ -124,7 +124,7 @@ Result<IdentityProvider> SignIns::provider(const std::string& name, ProviderKind
   auto found = read<IdentityProvider>(provider_record(name));
   if (found && found->kind == kind)
     return std::move(*found);
-  return fail(Code::not_found, fmt::format("no identity provider is named \"{}\"", name),
+  return fail(Code::not_found, fmt::format("there is no identity provider \"{}\"", name),
               "see `billow auth list`");
 }
 
@@ -152,7 +152,7 @@ void SignIns::store(const IdentityProvider& provider, Stored done) {
 
 void SignIns::remove(const std::string& name, std::function<void(Result<std::size_t>)> done) {
   if (!read<IdentityProvider>(provider_record(name)))
-    return done(fail(Code::not_found, fmt::format("no identity provider is named \"{}\"", name),
+    return done(fail(Code::not_found, fmt::format("there is no identity provider \"{}\"", name),
                      "see `billow auth list`"));
   std::vector<Command> commands{forget(provider_record(name))};
   for (const auto& [id, token] : host_.state().tokens)
@@ -474,6 +474,12 @@ void SignIns::save_uses() {
     log_warn("{}", written.error().message);
 }
 
+void SignIns::leave_loop() {
+  again_.cancel();
+  saved_.cancel();
+  asker_.reset();
+}
+
 void SignIns::begin_checks() {
   again_ = host_.loop().after(login_look_every, [this] {
     check_logins();
@@ -549,7 +555,7 @@ void SignIns::renewed(TokenId id, const Login& login, bool extends, Result<Proof
   if (!proof)
     return end(id, login.provider, proof.error().message);
   if (user == state.users.end() || (proof->has_claims && proof->person.subject != login.subject))
-    return end(id, login.provider, "the provider's answer is about somebody else");
+    return end(id, login.provider, "the provider's answer names another person");
   std::vector<Command> commands;
   if (proof->has_claims) {
     const identity::Rights rights = rights_of(*provider, proof->person.groups);

@@ -111,6 +111,8 @@ class SignIns {
   // was used in the minute before a crash is forgotten.
   void load_uses();
   void save_uses();
+  // Ends what it has on the loop.
+  void leave_loop();
 
  private:
   struct Login {  // of a token

@@ -32,7 +32,7 @@ constexpr OptionSpec user_set_options[] = {
     {"jobs", 0, "stop|keep", "the user's jobs with --disable: stop (default) or keep", false,
      Completes::choice, "stop,keep"},
     {"login", 0, "PROVIDER/SUBJECT",
-     "who the user is at an identity provider; an empty text removes it"},
+     "identity of the user at a provider; an empty value removes it"},
 };
 constexpr OptionSpec user_rm_options[] = {
     {"jobs", 0, "stop|keep", "the user's jobs: stop (default) or keep", false, Completes::choice,
@@ -91,7 +91,7 @@ int project_list(const Parsed& p) {
                      gpus(project["running_milli"]), gpus(project["borrowed_milli"]),
                      std::string(project["policy"].str_or("fair")), members});
         }
-        show_table(table, "there are no projects");
+        show_table(table, "you are not a member of any project");
       });
 }
 
@@ -182,8 +182,13 @@ int show_change(const Parsed& p,
   return ask(
       p, [&](Client& c) { return ask_head(c, p); },
       [&](const Json& answer) {
-        print(fmt::format("{}; {} tokens revoked, {} jobs stopped\n", done,
-                          answer["tokens_revoked"].uint_or(0), answer["jobs_stopped"].uint_or(0)));
+        const auto counted = [&](const char* key, std::string_view one, std::string_view what) {
+          const std::uint64_t n = answer[key].uint_or(0);
+          return n == 0 ? std::string()
+                        : fmt::format(", {} {}{} {}", n, one, n == 1 ? "" : "s", what);
+        };
+        print(fmt::format("{}{}{}\n", done, counted("tokens_revoked", "token", "revoked"),
+                          counted("jobs_stopped", "job", "stopped")));
         if (const std::uint64_t n = answer["webhooks_removed"].uint_or(0); n > 0)
           say(fmt::format("note: {} webhook{} of this user removed", n, n == 1 ? "" : "s"));
         for (const Json& name : answer["lost_tokens"].items())
@@ -370,7 +375,7 @@ void add_access_commands(CommandTable& table) {
                    .operands = Operands::some,
                    .group = people_group});
   table.push_back({.name = "project default",
-                   .summary = "show or choose the project of jobs that name none",
+                   .summary = "show or choose the default project of your jobs",
                    .example = "billow project default\nbillow project default vision",
                    .run = project_default,
                    .usage = "[PROJECT]",

@@ -110,8 +110,8 @@ int verdict(const Parsed& parsed, const ChainCheck& check, const Status& done) {
                       check.removed()));
   if (!parsed.operands.empty())
     print(
-        "the file's hashes fit together; whether its texts are those that were hashed is known to "
-        "the store alone: `billow store verify`\n");
+        "the hashes in the file are consistent; to check the records themselves against them, run "
+        "`billow store verify` on the store\n");
   print(fmt::format("{} records are unchanged, up to {}:{}\n", check.linked(), check.last(),
                     check.link()));
   say("hint: keep that last value elsewhere and give it to a later check with --anchor");
@@ -157,7 +157,7 @@ int audit_verify(const Parsed& parsed) {
         "check against the export that still has it, and save a new anchor");
   if (done && anchor && !met)
     done = fail(Code::conflict,
-                fmt::format("record {} of the anchor is not there: the journal ends at {}",
+                fmt::format("the journal ends at record {1}, before record {0} of the anchor",
                             anchor->seq, check.last()));
   return verdict(parsed, check, done);
 }
@@ -227,7 +227,7 @@ int audit_export(const Parsed& parsed) {
 void add_audit_commands(CommandTable& table) {
   table.push_back(
       {.name = "audit verify",
-       .summary = "check that nobody changed the journal",
+       .summary = "check that the journal was not changed",
        .example = "billow audit verify\nbillow audit verify march.jsonl --anchor 1200:5f0c…",
        .run = audit_verify,
        .usage = "[FILE]",
@@ -235,8 +235,8 @@ void add_audit_commands(CommandTable& table) {
            "Every record of the journal carries a hash over itself and the record before it. "
            "This command follows the whole chain, of the head's journal or of a file from "
            "`billow audit export`, and says which record was changed or is missing.\n"
-           "Somebody who can write the database could compute all hashes anew: an anchor "
-           "that was kept elsewhere shows that too.",
+           "Anyone who can write to the database could recompute all hashes; an anchor kept "
+           "elsewhere reveals that too.",
        .options = {verify_options},
        .operands = Operands::some,
        .completes = Completes::file,

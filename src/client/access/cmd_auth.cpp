@@ -25,8 +25,8 @@ constexpr OptionSpec auth_add_options[] = {
     {"groups-claim", 0, "NAME", "claim that lists a person's groups (default groups)"},
     {"name-claim", 0, "NAME", "claim that names a new user (default preferred_username)"},
     {"user", 0, "NAME", "workload: the service account of its jobs (default: the provider's name)"},
-    {"life", 0, "DURATION", "how long tokens are valid (default 12h; workload: 1h)"},
-    {"check", 0, "DURATION", "how often the provider is asked about a person (default 15m)"},
+    {"expires", 0, "T", "time until tokens of a sign-in expire (default 12h; workload: 1h)"},
+    {"check", 0, "T", "how often the provider is asked about a person (default 15m)"},
 };
 
 int auth_add(const Parsed& p) {
@@ -52,7 +52,8 @@ int auth_add(const Parsed& p) {
         std::pair("user", "user")})
     if (p.has(option))
       body.set(member, p.get(option));
-  for (const auto& [option, member] : {std::pair("life", "life_s"), std::pair("check", "check_s")})
+  for (const auto& [option, member] :
+       {std::pair("expires", "life_s"), std::pair("check", "check_s")})
     if (p.has(option)) {
       const auto value = parse_duration(p.get(option));
       if (!value)

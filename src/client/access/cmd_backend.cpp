@@ -65,7 +65,7 @@ int add(const Parsed& p) {
       "for example: billow secret-backend add vault team --address "
       "https://vault.example.com:8200 --token-file token";
   if (p.operands.size() != 2)
-    return report_usage({Code::invalid, "name the kind and the backend", hint});
+    return report_usage({Code::invalid, "a kind of backend and a name are required", hint});
   if (p.operands[0] != "vault" && p.operands[0] != "aws" && p.operands[0] != "google")
     return report_usage({Code::invalid,
                          fmt::format("\"{}\" is not a kind of secret backend", p.operands[0]),

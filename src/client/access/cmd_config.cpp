@@ -68,7 +68,7 @@ int config_list(const Parsed& parsed) {
 void add_config_commands(CommandTable& table) {
   table.push_back(
       {.name = "config set",
-       .summary = "set something once for all your commands on this machine",
+       .summary = "set a default for all your commands on this machine",
        .example =
            "billow config set pass-env HF_TOKEN,WANDB_API_KEY\nbillow config set pass-env ''",
        .run = config_set,

@@ -138,7 +138,7 @@ int cmd_logout(const Parsed& parsed) {
       parsed.operands.empty() ? std::string((*contexts)["current"].str_or("")) : parsed.operands[0];
   if (url.empty() || !(*contexts)[url].is_object())
     return report({Code::not_found,
-                   url.empty() ? "you are not logged in to any head"
+                   url.empty() ? "no head to log out of: commands use this machine's head"
                                : fmt::format("you are not logged in to {}", url),
                    "see `billow context list`"});
   Json left = without(*contexts, url);

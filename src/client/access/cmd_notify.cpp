@@ -18,11 +18,11 @@ constexpr OptionSpec choice_options[] = {
     {"on", 0, "A,B",
      "events to report: ends, fails, waits, idle, budget (default: ends,waits,idle,budget)"},
     {"wait", 0, "T", "a job counts as waiting after this time in the queue (default 1h)"},
-    {"budget", 0, "PCT", "tell when a budget passes this percentage: 50, 80 (default) or 100"}};
+    {"budget", 0, "PCT", "report when a budget passes this percentage: 50, 80 (default) or 100"}};
 constexpr OptionSpec add_options[] = {
     {"file", 0, "PATH", "read the address from this file instead of a prompt or a pipe", false,
      Completes::file},
-    {"token-file", 0, "PATH", "of ntfy: file with the access token", false, Completes::file}};
+    {"token-file", 0, "PATH", "ntfy: file with the access token", false, Completes::file}};
 
 // The choice, on top of what the target had.
 Result<Json> choice(const Parsed& p, const Json& before) {
@@ -90,7 +90,7 @@ void say_added(const Json& made) {
 
 int notify_add(const Parsed& p) {
   if (p.operands.empty() || p.operands.size() > 2)
-    return report_usage({Code::invalid, "name one kind of target",
+    return report_usage({Code::invalid, "a kind of target is required",
                          fmt::format("billow notify add KIND, with KIND one of: {}", vias)});
   const std::string& via = p.operands[0];
   const bool address_needed = via != "browser", is_mail = via == "email";
@@ -186,7 +186,7 @@ int notify_test(const Parsed& p) {
 
 int notify_confirm(const Parsed& p) {
   if (p.operands.size() != 2)
-    return report_usage({Code::invalid, "name the target and its code",
+    return report_usage({Code::invalid, "a target and its code are required",
                          "billow notify confirm ID CODE, with the code in the mail"});
   const Json body = Json::object({{"code", p.operands[1]}});
   return ask(
@@ -201,17 +201,17 @@ int notify_confirm(const Parsed& p) {
 void add_notify_commands(CommandTable& table) {
   table.push_back(
       {.name = "notify add",
-       .summary = "tell me when my job ends, waits, idles, or a budget is nearly spent",
+       .summary = "notify me when my jobs end, wait or idle, or a budget is nearly spent",
        .example = "billow notify add email ana@example.org\n"
                   "billow notify add slack --on fails,budget < slack-url.txt\n"
                   "billow notify add ntfy --wait 30m",
        .run = notify_add,
        .usage = "email ADDRESS|slack|discord|ntfy|webhook|browser",
        .details = "The address of a Slack or Discord webhook, of an ntfy topic or of a webhook is "
-                  "a secret: it is typed or piped in, stored encrypted, and never shown again.\n"
-                  "A mail address gets a code first, which `billow notify confirm` takes.\n"
-                  "Notices are about your own jobs and about budgets that you may see. An array "
-                  "sends one notice, when its last job has ended.",
+                  "a secret: it is typed or piped in, stored encrypted, and never shown "
+                  "again.\nFor a mail address, enter the code that is mailed to it with `billow "
+                  "notify confirm`.\nYou get notices about your own jobs and about budgets that "
+                  "you may see. An array sends one notice, when its last job has ended.",
        .options = {choice_options, add_options},
        .operands = Operands::some,
        .completes = Completes::choice,

@@ -23,7 +23,7 @@ struct QuotaOwner {
 
 Result<QuotaOwner> quota_owner_of(const Parsed& p) {
   if (p.has("project") + p.has("user") + p.has("all-projects") + p.has("all-users") != 1)
-    return fail(Code::invalid, "a quota has one owner",
+    return fail(Code::invalid, "a quota needs one owner",
                 "give one of --project, --user, --all-projects or --all-users");
   if (p.has("project"))
     return QuotaOwner{"project", p.get("project")};
@@ -139,7 +139,7 @@ int quota_list(const Parsed& p) {
 void add_quota_commands(CommandTable& table) {
   table.push_back(
       {.name = "quota set",
-       .summary = "limit how much of the head a user or project may hold",
+       .summary = "limit how much of the head's capacity a user or project may use",
        .example =
            "billow quota set --user ana queued-jobs 50000\nbillow quota set --project vision "
            "file-bytes 100G\nbillow quota set --all-users requests-per-s 200\nbillow quota set "
@@ -147,7 +147,7 @@ void add_quota_commands(CommandTable& table) {
        .run = quota_set,
        .usage = "QUOTA LIMIT|none",
        .details =
-           "QUOTA is queued-jobs (jobs that have not ended), spec-bytes (texts of their "
+           "QUOTA is queued-jobs (jobs that have not ended), spec-bytes (size of their "
            "descriptions), file-bytes (uploaded "
            "files), connections or requests-per-s (to the head; users only), objects, and for "
            "projects: priority (the highest that members may give their jobs; default "

@@ -24,10 +24,10 @@ constexpr OptionSpec secret_set_options[] = {
      "do not store a value: fetch it from this secret backend when a job starts"}};
 
 constexpr OptionSpec authority_options[] = {
-    {"finish", 0, nullptr, "change over to the authority that was announced"},
+    {"finish", 0, nullptr, "switch to the announced authority"},
     {"at-once", 0, nullptr,
-     "with --finish: do not wait until all nodes have certificates of it. Machines that did not "
-     "connect since it was announced must join again"},
+     "with --finish: do not wait until all nodes have new certificates; machines that have not "
+     "connected since the announcement must join again"},
 };
 
 std::string path_of(const Parsed& p, const std::string& name) {
@@ -103,7 +103,7 @@ int secret_rotate_key(const Parsed& p) {
   return ask(
       p, [](Client& c) { return c.post("/v1/secret-key/rotate", "{}"); },
       [](const Json& done) {
-        print(fmt::format("the head uses a new key; {} values were wrapped with it\n",
+        print(fmt::format("the head uses a new key; data keys encrypted with it: {}\n",
                           done["resealed"].uint_or(0)));
         say("copy the new secrets.key to the place where you keep a copy, and to standby heads. "
             "Backups from before need the old one.");
@@ -160,8 +160,7 @@ int authority_rotate(const Parsed& p) {
         show_authority(document);
         if (!p.has("finish"))
           say(fmt::format(
-              "nodes and gateways learn the next authority within {}. Then change over with "
-              "`billow "
+              "nodes and gateways learn the next authority within {}. Then switch with `billow "
               "authority rotate --finish`; people who logged in by a fingerprint log in again",
               format_duration(seconds(document["life_s"].int_or(0)))));
       });

@@ -17,14 +17,15 @@ namespace {
 
 constexpr OptionSpec token_options[] = {
     {"user", 'u', "NAME",
-     "create it for this user (admins; the user's token then names you as its maker)"},
+     "create it for this user (admins only; the token then names you as its creator)"},
     {"scope", 0, "SCOPE",
      "full (default), read, submit (jobs of one project), join (a machine may join), node (for an "
      "agent) or gateway (for a gateway)",
      false, Completes::choice, "full,read,submit,join,node,gateway"},
     {"project", 'p', "NAME", "project for --scope submit and --agent"},
-    {"life", 0, "T",
-     "validity, e.g. 30d, or never (default: 90d; join tokens: one day; node and gateway: never)"},
+    {"expires", 0, "T",
+     "time until it expires, e.g. 30d, or never (default: 90d; join tokens: one day; agent tokens: "
+     "8h; node and gateway: never)"},
     {"node", 0, nullptr, "create a join token: the machine that presents it becomes a node"},
     {"reusable", 0, nullptr, "with --node: any number of machines may join (default: one)"},
     {"node-name", 0, "NAME", "restrict a join or node token to this node"},
@@ -34,7 +35,6 @@ constexpr OptionSpec token_options[] = {
     {"per-job", 0, "USD",
      "with --agent: a job that may cost more needs approval (default: the budget)"},
     {"gpus", 'g', "N", "with --agent: GPUs that its jobs hold at once (default 1)"},
-    {"expires", 0, "T", "same as --life (agent tokens: default 8h)"},
     {"at-expiry", 0, "stop|keep", "with --agent: its jobs when it expires: stop (default) or keep",
      false, Completes::choice, "stop,keep"},
 };
@@ -42,7 +42,8 @@ constexpr OptionSpec token_options[] = {
 constexpr OptionSpec rotate_options[] = {
     {"grace", 0, "T", "how long the old value is still accepted (default 1h, at most 30d)"},
     {"expires", 0, "T",
-     "validity of the new value, or never (default: 90d; never if the token does not expire)"},
+     "time until the new value expires, or never (default: 90d; never if the token does not "
+     "expire)"},
 };
 
 constexpr OptionSpec approvals_options[] = {
@@ -76,7 +77,7 @@ Status set_agent_limits(const Parsed& p, bool agent, Json& body) {
 }
 
 Status set_life(const Parsed& p, Json& body) {
-  const std::string given = p.get("expires", p.get("life"));
+  const std::string given = p.get("expires");
   if (given.empty())
     return {};
   if (given == "never") {
@@ -85,7 +86,7 @@ Status set_life(const Parsed& p, Json& body) {
   }
   const auto life = duration_with_unit(given);
   if (!life)
-    return pass(Error(life.error()).in(p.has("expires") ? "--expires" : "--life"));
+    return pass(Error(life.error()).in("--expires"));
   body.set("life_s", life->ns / 1'000'000'000);
   return {};
 }
@@ -203,12 +204,11 @@ int token_rotate(const Parsed& p) {
   if (!id)
     return report_usage(id.error());
   Json body = Json::object();
-  if (p.has("grace")) {
-    const auto grace = duration_with_unit(p.get("grace"));
-    if (!grace)
-      return report_usage(Error(grace.error()).in("--grace"));
-    body.set("grace_s", grace->ns / 1'000'000'000);
-  }
+  const auto grace = seconds_option(p, "grace");
+  if (!grace)
+    return report_usage(grace.error());
+  if (*grace)
+    body.set("grace_s", **grace);
   if (const Status set = set_life(p, body); !set)
     return report_usage(set.error());
   return ask(
@@ -220,7 +220,7 @@ int token_rotate(const Parsed& p) {
         print(std::string(made["token"].str_or("")) + "\n");
         say(
             fmt::format("this is the new value of token {}; it is shown only once and expires {}. "
-                        "The old value is accepted until {}.",
+                        "The old value expires {}.",
                         *id, time_text(made["expires_at"], now(), "never"),
                         time_text(made["old_until"], now(), "now")));
       });
@@ -283,22 +283,21 @@ int approvals_decide(const Parsed& p, const char* decision, const char* done) {
 
 void add_token_commands(CommandTable& table) {
   using namespace token_command;
-  table.push_back({.name = "token create",
-                   .summary = "create a token; it is shown once",
-                   .example = "billow token create ci --scope submit --project vision --life 30d",
-                   .run = token_create,
-                   .usage = "NAME",
-                   .details =
-                       "A token expires no later than the token or browser session that "
-                       "created it. Tokens for another user (--user) are for admins, and never for "
-                       "root\nor for the user who started the head.\n\nA token of --agent "
-                       "submits and stops its own jobs in one project. What its jobs may cost is "
-                       "set aside from --budget when they are submitted; a job without --time gets "
-                       "the time that --per-job pays for. Other actions need approval (see "
-                       "`billow approvals`) or are refused.",
-                   .options = {token_options},
-                   .operands = Operands::some,
-                   .group = people_group});
+  table.push_back(
+      {.name = "token create",
+       .summary = "create a token; it is shown once",
+       .example = "billow token create ci --scope submit --project vision --expires 30d",
+       .run = token_create,
+       .usage = "NAME",
+       .details = "A token expires no later than the token or browser session that created it. "
+                  "Tokens for another user (--user) are for admins, and never for root\nor for the "
+                  "user who started the head.\n\nA token created with --agent can submit jobs in "
+                  "one project and stop them. What its jobs may cost is set aside from --budget "
+                  "when they are submitted; a job without --time gets the time that --per-job pays "
+                  "for. Other actions need approval (see `billow approvals`) or are refused.",
+       .options = {token_options},
+       .operands = Operands::some,
+       .group = people_group});
   table.push_back({.name = "token list",
                    .summary = "list tokens, without their secrets",
                    .example = "billow token list",
@@ -321,7 +320,7 @@ void add_token_commands(CommandTable& table) {
                    .operands = Operands::some,
                    .group = people_group});
   table.push_back({.name = "approvals list",
-                   .summary = "list what agents ask a person to approve",
+                   .summary = "list the requests of agents that wait for approval",
                    .example = "billow approvals list",
                    .run = approvals_list,
                    .options = {approvals_options},
@@ -335,7 +334,7 @@ void add_token_commands(CommandTable& table) {
        .operands = Operands::some,
        .group = people_group});
   table.push_back({.name = "approvals deny",
-                   .summary = "refuse what an agent asked for",
+                   .summary = "refuse a request of an agent",
                    .example = "billow approvals deny 3",
                    .run = [](const Parsed& p) { return approvals_decide(p, "deny", "denied"); },
                    .usage = "ID",

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/file.h"
+#include "base/formats/csv.h"
 #include "base/text.h"
 #include "client/access/sign_in_commands.h"
 #include "client/frame/client.h"
@@ -24,7 +25,8 @@ constexpr OptionSpec user_sync_options[] = {
 constexpr std::size_t users_file_bytes_max = 16 << 20;
 
 struct ListedUser {
-  std::string name, unix_name, role = "member";
+  std::string name, role = "member";
+  std::string unix_name;  // empty: the list does not say
   bool disabled = false;
   std::map<std::string, std::string> projects;  // role by project
 };
@@ -41,7 +43,7 @@ Result<ListedUser> user_in_json(const Json& json) {
   out.name = json["name"].str_or("");
   if (out.name.empty())
     return fail(Code::invalid, "a user in the file has no name");
-  out.unix_name = json["unix_name"].str_or(out.name);
+  out.unix_name = json["unix_name"].str_or("");
   out.role = json["role"].str_or("member");
   BILLOW_TRY_VOID(check_role(out.role, "user " + out.name));
   out.disabled = json["disabled"].bool_or(false);
@@ -52,21 +54,23 @@ Result<ListedUser> user_in_json(const Json& json) {
   return out;
 }
 
-// name,unix_name,role,state,projects: the last as "vision:member speech:viewer".
-Result<ListedUser> user_in_csv(const std::string& line, std::size_t number) {
-  const auto words = split(line, ',');
+constexpr const char* user_columns =
+    "write name,unix_name,role,state,projects; projects as \"vision:member speech:viewer\"";
+
+Result<ListedUser> user_in_csv(const std::vector<std::string>& words, std::size_t line) {
   const auto word = [&](std::size_t at) {
-    return at < words.size() ? std::string(trim(words[at])) : std::string();
+    return at < words.size() ? words[at] : std::string();
   };
-  const std::string where = fmt::format("line {}", number);
+  const std::string where = fmt::format("line {}", line);
   ListedUser out;
   out.name = word(0);
-  out.unix_name = word(1).empty() ? out.name : word(1);
+  out.unix_name = word(1);
   out.role = word(2).empty() ? "member" : word(2);
   BILLOW_TRY_VOID(check_role(out.role, where));
-  if (out.name.empty() || words.size() > 5 || line.find('"') != std::string::npos)
-    return fail(Code::invalid, fmt::format("{}: {}", where, line),
-                "write name,unix_name,role,state,projects without quotes");
+  if (out.name.empty())
+    return fail(Code::invalid, where + " names no user", user_columns);
+  if (words.size() > 5)
+    return fail(Code::invalid, fmt::format("{} has {} fields", where, words.size()), user_columns);
   if (word(3) != "disabled" && word(3) != "active" && !word(3).empty())
     return fail(Code::invalid, fmt::format("{}: \"{}\" is not a state", where, word(3)),
                 "use active or disabled");
@@ -90,13 +94,11 @@ Result<std::vector<ListedUser>> read_users(const std::string& path) {
     for (const Json& each : (json.is_array() ? json : json["users"]).items())
       out.push_back(BILLOW_TRY(user_in_json(each)));
   } else {
-    std::size_t number = 0;
-    for (const std::string& line : split(text, '\n')) {
-      ++number;
-      if (trim(line).empty() || trim(line).starts_with('#') || line.starts_with("name,"))
-        continue;
-      out.push_back(BILLOW_TRY(user_in_csv(std::string(trim(line)), number)));
-    }
+    CsvReader reader(text, {.trimmed = true, .comments = true});
+    std::vector<std::string> words;
+    for (bool first = true; BILLOW_TRY(reader.next(words)); first = false)
+      if (!first || words[0] != "name")
+        out.push_back(BILLOW_TRY(user_in_csv(words, reader.line())));
   }
   std::set<std::string> names;
   for (const ListedUser& user : out)
@@ -136,8 +138,9 @@ class UserSync {
         return;
       changes.push_back(
           {fmt::format("create user {}", user.name), "/v1/users", net::Method::post,
-           Json::object(
-               {{"name", user.name}, {"unix_name", user.unix_name}, {"role", user.role}})});
+           Json::object({{"name", user.name},
+                         {"unix_name", user.unix_name.empty() ? user.name : user.unix_name},
+                         {"role", user.role}})});
     } else {
       const bool disabled = found->second["state"].str_or("") == "disabled";
       if (disabled != user.disabled)
@@ -158,6 +161,23 @@ class UserSync {
     for (const auto& [name, user] : users_)
       if (!names.contains(name) && user["state"].str_or("") == "active")
         disable(name, true);
+  }
+
+  // Who is to run as another account, which nothing can change.
+  Status check_accounts(const std::vector<ListedUser>& listed) const {
+    for (const ListedUser& user : listed) {
+      const auto found = users_.find(user.name);
+      if (found == users_.end() || user.unix_name.empty() ||
+          found->second["unix_name"].str_or("") == user.unix_name)
+        continue;
+      return fail(
+          Code::conflict,
+          fmt::format("the list says that {} runs as {}, but {} runs as {}", user.name,
+                      user.unix_name, user.name, found->second["unix_name"].str_or("nobody")),
+          "the account of a user cannot be changed: correct the list, or create another "
+          "user for that account");
+    }
+    return {};
   }
 
   std::vector<Change> changes;
@@ -209,6 +229,8 @@ int user_sync(const Parsed& p) {
       return report(answer->error());
   UserSync sync(*users, *projects, std::string(status->at("you", "user").str_or("")),
                 p.get("jobs", "stop"));
+  if (const Status same = sync.check_accounts(*listed); !same)
+    return report(same.error());
   for (const ListedUser& user : *listed)
     sync.want(user);
   if (p.has("disable-others"))
@@ -242,7 +264,7 @@ int user_sync(const Parsed& p) {
 void add_user_sync_command(CommandTable& table) {
   table.push_back(
       {.name = "user sync",
-       .summary = "create, change and disable users as a file says",
+       .summary = "create, change and disable users to match a file",
        .example = "billow user sync --from users.csv --dry-run\nbillow user sync --from users.json "
                   "--disable-others --jobs keep",
        .run = user_sync,

@@ -4,6 +4,7 @@
 
 #include "advise/serving_row.h"
 #include "base/file.h"
+#include "base/formats/csv.h"
 #include "client/advice/advice.h"
 
 namespace billow::client {
@@ -27,16 +28,17 @@ Json row_json(const std::string& id, const Result<advise::Prediction>& p) {
                        {"kind", kind_name(p->kind)}});
 }
 
-std::string row_csv(const std::string& id, const Result<advise::Prediction>& p) {
+void append_row(std::string& table, const std::string& id, const Result<advise::Prediction>& p) {
+  std::vector<std::string> fields{id};
   if (p)
-    return fmt::format("{},{:.4f},{:.4f},{:.4f},{:.4f},{:.4f},{:.4f},{},\n", id, p->ttft_ms.value,
-                       p->ttft_ms.low, p->ttft_ms.high, p->tpot_ms.value, p->tpot_ms.low,
-                       p->tpot_ms.high, kind_name(p->kind));
-  std::string message = p.error().message;
-  for (char& c : message)
-    if (c == ',' || c == '\n' || c == '"')
-      c = ';';
-  return fmt::format("{},,,,,,,,{}\n", id, message);
+    for (const double ms : {p->ttft_ms.value, p->ttft_ms.low, p->ttft_ms.high, p->tpot_ms.value,
+                            p->tpot_ms.low, p->tpot_ms.high})
+      fields.push_back(fmt::format("{:.4f}", ms));
+  else
+    fields.resize(7);
+  fields.emplace_back(p ? kind_name(p->kind) : "");
+  fields.push_back(p ? std::string() : p.error().message);
+  append_csv_row(table, fields);
 }
 
 }  // namespace
@@ -47,15 +49,15 @@ int predict_rows(const Parsed& parsed,
   const auto text = read_file(parsed.get("batch"), batch_bytes_max);
   if (!text)
     return report_advice_failed(parsed, text.error());
-  const auto rows = advise::read_csv(*text);
+  const auto rows = parse_csv(*text, advise::table_format);
   if (!rows)
     return report_advice_failed(parsed, Error(rows.error()).in(parsed.get("batch")));
   advise::ModelShelf shelf(models_directory(parsed));
   Json list = Json::array();
   std::string table = header;
-  int line = 1;
-  for (const advise::CsvRow& fields : *rows) {
-    ++line;
+  for (std::size_t i = 0; i < rows->rows.size(); ++i) {
+    const advise::CsvRow fields = rows->by_name(i);
+    const std::size_t line = rows->lines[i];
     const auto row = advise::read_serving_row(fields, shelf, catalogue);
     const Result<advise::Prediction> p =
         row ? calibration.predict(*row) : Result<advise::Prediction>(pass(row.error()));
@@ -63,7 +65,7 @@ int predict_rows(const Parsed& parsed,
     if (parsed.has("json"))
       list.push(row_json(id, p));
     else
-      table += row_csv(id, p);
+      append_row(table, id, p);
   }
   if (parsed.has("json"))
     print(list.dump() + "\n");

@@ -75,7 +75,8 @@ Result<Demand> demand_of_head(const Parsed& parsed) {
     demand.gpu = gpu_default;
   if (demand.hourly_gpus.size() < advise::plan_hours_min)
     return fail(Code::invalid,
-                fmt::format("less than a day of usage is known ({} jobs with GPUs)", used.size()),
+                fmt::format("less than a day of usage is known ({} {} with GPUs)", used.size(),
+                            used.size() == 1 ? "job" : "jobs"),
                 "give a trace: billow plan --trace jobs.csv");
   return demand;
 }

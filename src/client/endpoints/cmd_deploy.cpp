@@ -31,8 +31,8 @@ constexpr OptionSpec deploy_options[] = {
      "per region"},
     {"base-on-demand", 0, "N", "with --spot: this many replicas always run on-demand"},
     {"access", 0, "WHO",
-     "key (default): always a key; local: also without one by the owner on the gateway's machine; "
-     "open: no key",
+     "who may call: key (default): callers with a key; local: also the owner's programs on the "
+     "gateway's machine, without a key; open: anyone",
      false, Completes::choice, "key,local,open"},
     {"cors", 0, "ORIGIN",
      "let pages of this site call the endpoint; * for all (repeatable; none: no site)", true},
@@ -42,7 +42,7 @@ constexpr OptionSpec deploy_options[] = {
      "what the command speaks: http1 (default), h2 (HTTP/2 without TLS) or grpc", false,
      Completes::choice, "http1,h2,grpc"},
     {"price", 0, "USD/UNIT",
-     "what a call costs its key, for limits and reports: 0.01/request, in=0.50/Mtoken, "
+     "price of a call, for limits and reports: 0.01/request, in=0.50/Mtoken, "
      "out=1.50/Mtoken (repeatable; none: nothing)",
      true},
     {"traffic", 0, "PERCENT",

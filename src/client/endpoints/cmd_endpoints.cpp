@@ -33,7 +33,7 @@ constexpr OptionSpec key_options[] = {
      "(default: the endpoint's)"},
     {"expires", 0, "TIME", "time until the key expires, e.g. 30d"},
     {"limit", 0, "LIMIT",
-     "what the key may use in a minute, hour or day (UTC): "
+     "limit of the key per minute, hour or day (UTC): "
      "100/min, 50000tokens/day, usd=5/day (repeatable)",
      true}};
 

@@ -84,7 +84,8 @@ int model_list(const Parsed& p) {
                      std::string(model["project"].str_or("?"))});
         }
         show_table(table,
-                   "no model has a route: below /v1, each endpoint is a model of its own name");
+                   "there are no model names; without one, the name of an endpoint is also its "
+                   "model name at /v1");
       });
 }
 
@@ -94,7 +95,7 @@ int model_rm(const Parsed& p) {
     return report_usage(name.error());
   return ask(
       p, [&](Client& c) { return c.del("/v1/model-routes?name=" + net::percent_encode(*name)); },
-      [&](const Json&) { print(fmt::format("removed the route of model {}\n", *name)); });
+      [&](const Json&) { print(fmt::format("removed model {}; its endpoints stay\n", *name)); });
 }
 
 int domain_add(const Parsed& p) {
@@ -105,7 +106,7 @@ int domain_add(const Parsed& p) {
   return ask(
       p, [&](Client& c) { return c.post("/v1/domains", body.dump()); },
       [&](const Json& made) {
-        print(fmt::format("{} leads to endpoint {}\n", made["name"].str_or(p.operands[0]),
+        print(fmt::format("{} now serves endpoint {}\n", made["name"].str_or(p.operands[0]),
                           p.operands[1]));
       });
 }
@@ -193,8 +194,9 @@ void add_model_commands(CommandTable& table) {
                               "--fallback small",
                    .run = model_set,
                    .usage = "MODEL",
-                   .details = "A key of one of these endpoints opens the model. The request counts "
-                              "for that key, and for the endpoint that serves it.",
+                   .details =
+                       "A key of any of these endpoints can call the model. The request counts "
+                       "for this key and for the endpoint that serves it.",
                    .options = {model_options},
                    .operands = Operands::some,
                    .group = group});
@@ -217,18 +219,19 @@ void add_model_commands(CommandTable& table) {
 void add_front_door_commands(CommandTable& table) {
   add_model_commands(table);
   table.push_back({.name = "domain add",
-                   .summary = "let a host name lead to an endpoint",
+                   .summary = "serve an endpoint at this host name",
                    .example = "billow domain add api.example.org chat",
                    .run = domain_add,
                    .usage = "DOMAIN ENDPOINT",
-                   .details = "Admins give a project a new name; the project's admins can lead it "
-                              "to another of its endpoints. The name's DNS record must point to a "
-                              "gateway. Certificates: see --certs and --acme of `billow up` and "
+                   .details = "Only an admin of the installation can add a new name. Admins of "
+                              "the endpoint's project can move it to another endpoint of the "
+                              "project. The name's DNS record must point to a gateway. "
+                              "Certificates: see --certs and --acme of `billow up` and "
                               "`billow gateway`.",
                    .operands = Operands::some,
                    .group = group});
   table.push_back({.name = "domain list",
-                   .summary = "list host names that lead to endpoints",
+                   .summary = "list host names and the endpoints they serve",
                    .example = "billow domain list",
                    .run = domain_list,
                    .group = group});

@@ -77,8 +77,7 @@ int cmd_gateways(const Parsed& parsed) {
                {gateway_remark(g), Colour::dim}});
   }
   if (table.empty())
-    say("no gateway is connected: endpoints are not served; `billow up` starts one, see `billow "
-        "doctor`");
+    say("no gateway is connected; `billow up` starts one with the first endpoint");
   else
     print(table.text(look_at(STDOUT_FILENO)));
   return 0;

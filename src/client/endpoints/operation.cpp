@@ -19,13 +19,13 @@ constexpr OptionSpec operation_table[] = {
     {"health-threshold", 0, "N",
      "consecutive failures before a replica gets no requests (--live: is replaced; default 3)"},
     {"live", 0, "PATH",
-     "path that answers 2xx as long as a replica works; one that fails it is replaced (default "
-     "none: one that fails --health for 30s)"},
+     "path that answers 2xx as long as a replica works; if it fails, the replica is replaced "
+     "(default none: replaced after failing --health for 30s)"},
     {"start-probe", 0, "PATH",
      "path that answers 2xx when a replica has started; it is asked before --health (default "
      "none)"},
     {"strategy", 0, "HOW",
-     "how a new revision replaces the old one: rolling: beside it; recreate: after the old one has "
+     "when a new revision starts: rolling: beside the old one; recreate: after the old one has "
      "stopped; auto (default): rolling, or recreate if both do not fit",
      false, Completes::choice, "auto,rolling,recreate"},
     {"drain", 0, "TIME",
@@ -47,18 +47,18 @@ constexpr OptionSpec scaling_table[] = {
     {"balance", 0, "HOW",
      "auto (default): the least busy of the replicas that the load needs; spread: of all that are "
      "awake; pack: the fullest one, so that others can sleep; least-latency: the one that answers "
-     "soonest; prefix: the one that reads the prompt first, by the prompts that wait there and by "
-     "what of this one its cache holds",
+     "soonest; prefix: the one that has the least left to read of this prompt, counting its queue "
+     "and its cache",
      false, Completes::choice, "auto,spread,pack,least-latency,prefix"},
     {"min-at", 0, "WHEN=N",
      "replicas that are awake at certain times (UTC), e.g. \"Mon-Fri 08:00-18:00=2\" (repeatable; "
      "none removes them)",
      true},
     {"max-spend", 0, "USD/h",
-     "limit of what the awake replicas cost per hour together, e.g. 5/h (default none)"},
+     "highest cost per hour of all awake replicas together, e.g. 5/h (default none)"},
     {"target-tokens", 0, "N",
-     "tokens in flight per replica, by the mean of the answers' usage (default none: only requests "
-     "count)"},
+     "tokens in flight per replica, estimated from the usage in earlier answers (default none: "
+     "only requests count)"},
     {"prometheus", 0, "URL", "Prometheus server that --query is sent to"},
     {"query", 0, "PROMQL",
      "query whose value decides how many replicas are awake at least (none removes it)"},

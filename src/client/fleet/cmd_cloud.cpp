@@ -524,7 +524,7 @@ void add_cloud_commands(CommandTable& table) {
        .run = cloud_add,
        .usage = "aws|gcp|azure|PROVIDER",
        .details = "The head uses the cloud's own credentials (~/.aws, gcloud, az) of the user who "
-                  "runs it; API keys are sealed with the\nhead's key. A job gets the cheapest "
+                  "runs it; API keys are encrypted with the\nhead's key. A job gets the cheapest "
                   "offer that fits it; an offer that is refused is skipped for a while.",
        .options = {cloud_add_options},
        .operands = Operands::some,
@@ -542,7 +542,7 @@ void add_cloud_commands(CommandTable& table) {
                    .operands = Operands::some,
                    .group = group});
   table.push_back({.name = "cloud prices",
-                   .summary = "list what clouds rent, cheapest GPU first",
+                   .summary = "list the GPUs that clouds rent out, cheapest first",
                    .example = "billow cloud prices --gpu-type H100",
                    .run = cloud_prices,
                    .usage = "[CLOUD…]",

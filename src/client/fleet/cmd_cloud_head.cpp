@@ -16,7 +16,7 @@ constexpr OptionSpec head_options[] = {
     {"yes", 'y', nullptr, "create it (default: only show what would be created, and its price)"},
     {"remove", 0, nullptr, "end the head's machine, its address and its security group"},
     {"delete-disk", 0, nullptr,
-     "with --remove: also delete the disk with the head's state (default: it stays)"},
+     "with --remove: also delete the disk with the head's state (default: keep it)"},
     {"region", 0, "REGION", "region (default: the region of your environment or profile)"},
     {"instance-profile", 0, "NAME",
      "IAM instance profile with which the head rents machines (policy: billow cloud policy aws)"},

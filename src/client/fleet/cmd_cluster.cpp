@@ -385,7 +385,7 @@ void add_cluster_commands(CommandTable& table) {
                    .completes = Completes::node,
                    .group = "machines"});
   table.push_back({.name = "undrain",
-                   .summary = "let a drained node take jobs again",
+                   .summary = "let a drained node accept jobs again",
                    .example = "billow undrain box1\nbillow undrain box1 --gpu 3",
                    .run = [](const Parsed& p) { return drain_or_undrain(p, "undrain"); },
                    .usage = "NODE",
@@ -404,7 +404,7 @@ void add_cluster_commands(CommandTable& table) {
                    .completes = Completes::node,
                    .group = "machines"});
   table.push_back({.name = "uncordon",
-                   .summary = "let a drained node take jobs again (same as undrain)",
+                   .summary = "let a drained node accept jobs again (same as undrain)",
                    .example = "billow uncordon box1",
                    .run = [](const Parsed& p) { return drain_or_undrain(p, "undrain"); },
                    .usage = "NODE",

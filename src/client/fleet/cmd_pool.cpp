@@ -48,7 +48,7 @@ constexpr OptionSpec pool_options[] = {
     {"namespace", 0, "NAME", "kubernetes: namespace of the pods (default: that of the context)"},
     {"queue", 0, "NAME", "kubernetes: queue of Kueue, or of Volcano with --option queue-system"},
     {"privileged", 0, nullptr,
-     "kubernetes: privileged pods, which GPU slices, suspend and --image of jobs need"},
+     "kubernetes: run privileged pods; needed for GPU slices, suspend and jobs with --image"},
     {"option", 0, "KEY=VALUE", "further option of this kind of pool", true},
 };
 
@@ -225,8 +225,11 @@ int pool_add(const Parsed& p) {
   return 0;
 }
 
-// Why a machine is released, or what its provider says of it; of a cache disk, who uses it.
+// That a machine cannot be ended, why it is released, or what its provider says of it; of a cache
+// disk, who uses it.
 std::string machine_note(const Json& pool, const Json& machine) {
+  if (machine["note"].str_or("").starts_with(machine_not_ended))
+    return std::string(machine["note"].str_or(""));
   if (!machine["reason"].str_or("").empty())
     return std::string(machine["reason"].str_or(""));
   if (machine["disk_gib"].is_null())
@@ -342,7 +345,7 @@ Status read_cache(const Parsed& p, Pool& pool) {
     return {};
   if (pool.kind == "rest")
     return fail(Code::invalid, "--cache is for aws, gcp and azure",
-                "leave it out: this provider has no disks that outlive machines");
+                "omit --cache: this provider has no disks that outlive machines");
   const auto bytes = bytes_with_unit(p.get("cache"));
   if (!bytes)
     return pass(Error(bytes.error()).in("--cache"));

@@ -154,7 +154,7 @@ void show_reservation(const Json& made, bool whole_node) {
   for (const Json& place : made["places"].items())
     where += (where.empty() ? "" : ", ") + std::string(place["node"].str_or("?"));
   print(fmt::format(
-      "reservation {}: {} GPU{}, {} core{} and {} of memory on {}, from {}, until "
+      "reservation {}: {} GPU{}, {} core{} and {} of memory on {}; start: {}; end: "
       "{} (local time, {}); {} in total, used or not\n",
       made["id"].uint_or(0), units_text(made["gpu_milli"].int_or(0)),
       made["gpu_milli"].int_or(0) == 1000 ? "" : "s", units_text(made["cpu_milli"].int_or(0)),
@@ -327,8 +327,12 @@ Result<Json> quota_body(const Parsed& p) {
     else
       body.set("user_running_max", BILLOW_TRY(parse_int(text, 0, 1'000'000)));
   }
-  if (p.has("weight"))
-    body.set("weight", BILLOW_TRY(parse_int(p.get("weight"), 1, 1'000'000)));
+  if (p.has("weight")) {
+    const auto weight = parse_int(p.get("weight"), 1, 1'000'000);
+    if (!weight)
+      return pass(weight.error(), "--weight");
+    body.set("weight", *weight);
+  }
   if (p.has("borrow")) {
     const std::string text = p.get("borrow");
     if (text != "yes" && text != "no")
@@ -337,8 +341,8 @@ Result<Json> quota_body(const Parsed& p) {
   }
   if (p.has("policy")) {
     if (!enum_value<OrderPolicy>(p.get("policy")))
-      return fail(Code::invalid, fmt::format("unknown --policy {}", p.get("policy")),
-                  "choose one of fair, shortest, fifo");
+      return fail(Code::invalid,
+                  fmt::format("--policy must be fair, fifo or shortest, not {}", p.get("policy")));
     body.set("policy", p.get("policy"));
   }
   if (p.has("enter")) {

@@ -13,6 +13,7 @@
 #include "client/frame/json_errors.h"
 #include "client/frame/table.h"
 #include "client/frame/terminal.h"
+#include "client/frame/when.h"
 
 namespace billow::client {
 
@@ -49,9 +50,11 @@ void show_error(const Error& error) {
     return;
   }
   const Look look = look_at(STDERR_FILENO);
-  std::string text = fmt::format("{} {}\n", painted("billow:", Colour::red, look), error.message);
+  std::string text = fmt::format("{} {}\n", painted("billow:", Colour::red, look),
+                                 in_local_time(error.message, now()));
   if (!error.hint.empty())
-    text += fmt::format("{} {}\n", painted("hint:", Colour::cyan, look), error.hint);
+    text += fmt::format("{} {}\n", painted("hint:", Colour::cyan, look),
+                        in_local_time(error.hint, now()));
   (void)write_all(STDERR_FILENO, text);
 }
 }  // namespace
@@ -88,7 +91,10 @@ Result<std::string> one_operand(const Parsed& parsed,
                                 std::string_view command,
                                 std::string_view what) {
   if (parsed.operands.size() != 1)
-    return fail(Code::invalid, fmt::format("{} needs one {}", command, what),
+    return fail(Code::invalid,
+                parsed.operands.empty() ? fmt::format("{} needs one {}", command, what)
+                                        : fmt::format("{} needs one {}, not \"{}\"", command, what,
+                                                      join(parsed.operands, " ")),
                 fmt::format("see `billow {} --help`", command));
   return parsed.operands.front();
 }

@@ -20,12 +20,16 @@ std::string queue_text(const Json& why) {
       ahead, ahead == 1 ? "" : "s", ahead == 1 ? "was" : "were");
 }
 
-// "; by 14:30 even if jobs end early or a more urgent one comes", where that is later.
-std::string latest_text(const Json& why, WallTime now) {
-  if (!why["latest_start"].is_string() ||
-      why["latest_start"].str_or("") == why["earliest_start"].str_or(""))
-    return {};
-  return fmt::format("; {} at the latest", time_text(why["latest_start"], now, ""));
+// "and should start in 39 min, at 14:40, at the latest; probably in 9 min, at 14:10". The time that
+// people plan by comes first: what is expected now passes more often (promise_test.cpp).
+std::string start_text(const Json& why, WallTime now) {
+  const std::string expected = time_text(why["earliest_start"], now, "");
+  if (!why["latest_start"].is_string())
+    return fmt::format(" and should start {}, if nothing changes", expected);
+  const bool same = why["latest_start"].str_or("") == why["earliest_start"].str_or("");
+  return fmt::format(" and should start {}, at the latest{}",
+                     time_text(why["latest_start"], now, ""),
+                     same ? "" : fmt::format("; probably {}", expected));
 }
 
 }  // namespace
@@ -38,8 +42,7 @@ std::string explanation_sentence(const std::string& label, const Json& why, Wall
   if (state != "queued" && state != "held" && state != "suspended")
     return text;
   if (why["earliest_start"].is_string())
-    return text + fmt::format(" and should start {}{}", time_text(why["earliest_start"], now, ""),
-                              latest_text(why, now));
+    return text + start_text(why, now);
   if (state != "queued")
     return text;
   const auto unknown = why["start_unknown"].str_or("");
@@ -51,7 +54,8 @@ std::string explanation_sentence(const std::string& label, const Json& why, Wall
 std::string explanation_text(const Json& why, WallTime now) {
   std::string text;
   for (const Json& reason : why["reasons"].items())
-    text += fmt::format("  {}\n", in_local_time(printable(reason["text"].str_or("?")), now));
+    if (reason["text"].str_or("") != "done")  // the sentence above says that it succeeded
+      text += fmt::format("  {}\n", in_local_time(printable(reason["text"].str_or("?")), now));
   if (why["earliest_start"].is_string())
     text += fmt::format("  expected start if nothing changes: {}\n",
                         time_text(why["earliest_start"], now, "unknown"));

@@ -9,7 +9,7 @@
 
 namespace billow::client {
 
-// "job 4 is queued and should start in 9 min": the answer in one sentence.
+// "job 4 is queued and should start in 9 min, at 14:10, at the latest": the answer in one sentence.
 std::string explanation_sentence(const std::string& label, const Json& why, WallTime now);
 // One indented line for each reason, for what would help, and for the expected start.
 std::string explanation_text(const Json& why, WallTime now);

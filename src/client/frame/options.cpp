@@ -24,31 +24,19 @@ struct Synonym {
   std::string_view typed, ours;
 };
 constexpr Synonym command_synonyms[] = {
-    {"kill", "stop"},
-    {"rm", "stop"},
-    {"jobs", "ps"},
-    {"list", "ps"},
-    {"ls", "ps"},
-    {"queue", "ps"},
-    {"history", "ps -a"},
-    {"exec", "ssh"},
-    {"start", "up"},
-    {"serve", "up"},
-    {"server", "up"},
-    {"shutdown", "down"},
-    {"tail", "logs -f"},
-    {"why", "explain"},
-    {"log", "logs"},
-    {"notices", "events"},
-    {"info", "status"},
-    {"whoami", "status"},
-    {"usage", "cost"},
-    {"spend", "cost"},
-    {"ui", "dashboard"},
-    {"forward", "port-forward"},
-    {"recommend", "advise"},
-    {"advice", "advise"},
-    {"advisor", "advise"},
+    {"kill", "stop"},       {"rm", "stop"},
+    {"jobs", "ps"},         {"list", "ps"},
+    {"ls", "ps"},           {"queue", "ps"},
+    {"history", "ps -a"},   {"exec", "ssh"},
+    {"start", "up"},        {"serve", "up"},
+    {"server", "up"},       {"shutdown", "down"},
+    {"tail", "logs -f"},    {"why", "explain"},
+    {"log", "logs"},        {"notices", "events"},
+    {"info", "status"},     {"whoami", "status"},
+    {"usage", "cost"},      {"spend", "cost"},
+    {"ui", "dashboard"},    {"forward", "port-forward"},
+    {"undeploy", "delete"}, {"recommend", "advise"},
+    {"advice", "advise"},   {"advisor", "advise"},
 };
 constexpr Synonym option_synonyms[] = {
     {"port", "listen"},       {"bind", "listen"},   {"host", "listen"},   {"address", "listen"},
@@ -57,11 +45,23 @@ constexpr Synonym option_synonyms[] = {
     {"output-dir", "output"}, {"gpus", "max-gpus"},
 };
 
+// Options that had another name in an earlier version. They are accepted and no longer shown.
+struct Renamed {
+  std::string_view command, was, now;
+};
+constexpr Renamed renamed_options[] = {
+    {"token create", "life", "expires"},
+    {"auth add", "life", "expires"},
+};
+
 struct OptionTable {
   const CommandSpec& command;
   std::vector<const OptionSpec*> options;
 
   const OptionSpec* by_name(std::string_view name) const {
+    for (const Renamed& r : renamed_options)
+      if (name == r.was && command.name == r.command)
+        name = r.now;
     for (const OptionSpec* o : options)
       if (name == o->name)
         return o;
@@ -91,9 +91,10 @@ struct OptionTable {
   std::unexpected<Error> unknown(std::string_view typed, std::string_view value = {}) const {
     std::vector<std::string> names;
     for (const OptionSpec* o : options)
-      names.push_back(std::string("--") + o->name);
+      names.emplace_back(o->name);
+    const std::string_view word = typed.substr(std::min<std::size_t>(2, typed.size()));
     for (const Synonym& s : option_synonyms)
-      if (typed.substr(std::min<std::size_t>(2, typed.size())) == s.typed)
+      if (word == s.typed)
         if (const OptionSpec* o = by_name(s.ours))
           return fail(Code::invalid, fmt::format("{} has no option {}", command.name, typed),
                       fmt::format("use --{}{}{}: {}", o->name, o->value ? " " : "",
@@ -101,10 +102,10 @@ struct OptionTable {
     if (std::string hint = from_slurm(typed, value); !hint.empty())
       return fail(Code::invalid, fmt::format("{} has no option {}", command.name, typed),
                   std::move(hint));
-    const std::string near = nearest(typed, names);
+    const std::string near = nearest(word, names);
     return fail(Code::invalid, fmt::format("{} has no option {}", command.name, typed),
                 near.empty() ? fmt::format("see `billow {} --help`", command.name)
-                             : fmt::format("did you mean {}?", near));
+                             : fmt::format("did you mean --{}?", near));
   }
 };
 
@@ -256,6 +257,20 @@ Result<Parsed> parse(const CommandSpec& command, const std::vector<std::string>&
   return parsed;
 }
 
+// `billow node list`: what the subcommands are, and the command that a plural may stand for.
+static std::string subcommands_hint(const std::vector<CommandSpec>& commands,
+                                    const std::string& first,
+                                    const std::vector<std::string>& seconds,
+                                    bool named) {
+  const bool plural = std::any_of(commands.begin(), commands.end(),
+                                  [&](const CommandSpec& c) { return c.name == first + "s"; });
+  const std::string see = fmt::format("see `billow {} {} --help`", first, seconds.front());
+  if (named)
+    return see;
+  return fmt::format("{} has: {}{}", first, join(seconds, ", "),
+                     plural ? fmt::format("; see also `billow {}s`", first) : "");
+}
+
 Result<Found> find_command(const std::vector<CommandSpec>& commands,
                            const std::vector<std::string>& args) {
   const std::string first = args.empty() ? "help" : args[0];
@@ -278,7 +293,7 @@ Result<Found> find_command(const std::vector<CommandSpec>& commands,
     return fail(Code::invalid,
                 asks ? fmt::format("{} needs a subcommand: {}", first, join(seconds, ", "))
                      : fmt::format("there is no command \"{} {}\"", first, args[1]),
-                near.empty() ? fmt::format("see `billow {} {} --help`", first, seconds.front())
+                near.empty() ? subcommands_hint(commands, first, seconds, asks)
                              : fmt::format("did you mean `billow {} {}`?", first, near));
   }
   std::vector<std::string> names;

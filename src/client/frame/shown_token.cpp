@@ -44,11 +44,12 @@ PinnedToken split_pin(const std::string& text) {
 Status check_encrypted(const std::vector<net::Endpoint>& heads, bool insecure) {
   for (const net::Endpoint& head : heads)
     if (!insecure && !head.tls && !head.address.is_loopback())
-      return fail(Code::forbidden,
-                  fmt::format("{} is not encrypted: everybody on the way could read the token",
-                              head.text()),
-                  fmt::format("use https://{}, or say --insecure if you trust the network",
-                              head.address.text()));
+      return fail(
+          Code::forbidden,
+          fmt::format("{} is not encrypted: anyone on the network path could read the token",
+                      head.text()),
+          fmt::format("use https://{}, or say --insecure if you trust the network",
+                      head.address.text()));
   return {};
 }
 
@@ -59,7 +60,7 @@ Error explain_connection(Error error, const std::string& url, bool pinned) {
     error.hint = pinned ? "the token was created by another head: check the address, or create a "
                           "new token there"
                         : "the head's certificate is self-signed: use a token created by it, which "
-                          "carries its fingerprint, or give --fingerprint";
+                          "carries its fingerprint (`billow login` also takes --fingerprint)";
   else if (url.starts_with("http://") && error.code == Code::unavailable)
     error.hint = "a head that listens on the network uses https: try https://…";
   return error;

@@ -24,8 +24,8 @@ PinnedToken split_pin(const std::string& text);
 // Refuses to send a token unencrypted to another machine. Addresses of this machine are allowed.
 Status check_encrypted(const std::vector<net::Endpoint>& heads, bool insecure);
 inline constexpr const char insecure_help[] =
-    "send the token unencrypted (http://) although the head is another machine: everybody on the "
-    "way can read it";
+    "send the token unencrypted (http://) although the head is another machine: anyone on the "
+    "network path can read it";
 
 // What went wrong on the way to a head, said so that it can be put right.
 Error explain_connection(Error error, const std::string& url, bool pinned);

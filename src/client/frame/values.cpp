@@ -77,6 +77,15 @@ Result<std::int64_t> int_option(const Parsed& parsed,
   return *value;
 }
 
+Result<std::optional<std::int64_t>> seconds_option(const Parsed& parsed, std::string_view name) {
+  if (!parsed.has(name))
+    return std::nullopt;
+  const auto time = duration_with_unit(parsed.get(name));
+  if (!time)
+    return pass(time.error(), shown(name));
+  return time->ns / 1'000'000'000;
+}
+
 Result<std::optional<double>> milliseconds_option(const Parsed& parsed, std::string_view name) {
   if (!parsed.has(name))
     return std::optional<double>();

@@ -24,6 +24,8 @@ Result<std::int64_t> int_option(const Parsed& parsed,
 // comes from Slurm, and `--mem 20` hardly means 20 bytes.
 Result<Duration> duration_with_unit(std::string_view text);
 Result<std::uint64_t> bytes_with_unit(std::string_view text);
+// "24h" in whole seconds; nothing where it was not given.
+Result<std::optional<std::int64_t>> seconds_option(const Parsed& parsed, std::string_view name);
 // "500ms", "2s", "6h" in milliseconds, more than zero; nothing where it was not given.
 Result<std::optional<double>> milliseconds_option(const Parsed& parsed, std::string_view name);
 // "a, b" → {"a", "b"}.

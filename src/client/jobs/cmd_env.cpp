@@ -145,7 +145,7 @@ int cmd_env_list(const Parsed& parsed) {
                format_bytes(e["bytes"].uint_or(0)), format_bytes(e["stored_bytes"].uint_or(0)),
                printable(e["path"].str_or("")), printable(e["origin"].str_or("")),
                time_text(e["at"], now(), "-")});
-  print(table.text(look_at(STDOUT_FILENO)));
+  show_table(table, "there are no environments; save one with `billow env save NAME DIR`");
   return 0;
 }
 

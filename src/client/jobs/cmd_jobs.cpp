@@ -253,7 +253,7 @@ int cmd_explain(const Parsed& parsed) {
 // plan.
 struct StartForecast {
   std::optional<SteadyTime> asked_at;
-  WallTime at;
+  WallTime at, latest;  // zero: not known
 };
 std::string waiting_note(Client& client,
                          const std::string& label,
@@ -271,9 +271,15 @@ std::string waiting_note(Client& client,
     starts.asked_at = now_steady;
     const auto why = client.get(path_of_job(label, "explain"));
     starts.at = why ? parse_utc((*why)["earliest_start"].str_or("")) : WallTime{};
+    starts.latest = why ? parse_utc((*why)["latest_start"].str_or("")) : WallTime{};
   }
-  if (starts.at && now() < starts.at)
-    note += fmt::format(", expected to start in {}", format_duration(starts.at - now()));
+  const WallTime moment = now();
+  if (!starts.at || moment >= starts.at)
+    return note;
+  const std::string expected = format_duration(starts.at - moment);
+  note += starts.latest > starts.at ? fmt::format(", starts within {}, probably in {}",
+                                                  format_duration(starts.latest - moment), expected)
+                                    : fmt::format(", expected to start in {}", expected);
   return note;
 }
 
@@ -514,8 +520,8 @@ void add_query_commands(CommandTable& table) {
                   ".id)\"\nbillow submit --name sweep --lines commands.txt && billow wait sweep",
        .run = cmd_wait,
        .usage = "JOB…",
-       .details = "With several jobs, the exit code is the first that is not zero. A name stands "
-                  "for all your unfinished jobs with that name,\nor for all jobs of a `submit "
+       .details = "With several jobs, the exit code is the first that is not zero. A name means "
+                  "all your unfinished jobs with that name,\nor all jobs of a `submit "
                   "--lines`, finished or not.",
        .options = {wait_options},
        .operands = Operands::some,

@@ -24,8 +24,9 @@ int cmd_label(const Parsed& parsed) {
       words.push_back(word);
   }
   if (words.empty() || (set.size() == 0 && remove.size() == 0))
-    return report_usage({Code::invalid, "name jobs and labels",
-                         "as in: billow label 12 team=nlp, or billow label 12 team-"});
+    return report_usage(
+        {Code::invalid, "a job and a label are required",
+         "for example: billow label 12 team=nlp; to remove it: billow label 12 team-"});
   auto client = connect(parsed);
   if (!client)
     return report(client.error());

@@ -544,11 +544,11 @@ void add_log_commands(CommandTable& table) {
                   "--since 10m --timestamps\nbillow logs --search 'CUDA error' --since 1d",
        .run = cmd_logs,
        .usage = "[JOB]",
-       .details = "Shows stdout and stderr. Of an array, the lines of all elements in the order of "
-                  "their times, each with its element. Logs stay readable after their node is "
-                  "gone; how much is kept is a quota of the project (`billow quota set`). --json "
-                  "prints one object per piece, with its bytes in base64; with "
-                  "--search and of arrays, one per line.",
+       .details =
+           "Shows stdout and stderr. For an array, shows the lines of all elements by time, each "
+           "with its element. Logs stay readable after their node is gone; how much is kept is a "
+           "quota of the project (`billow quota set`). --json prints one object per piece, with "
+           "its bytes in base64; with --search and for arrays, one per line.",
        .options = {log_options},
        .operands = Operands::some,
        .completes = Completes::job,

@@ -162,10 +162,9 @@ void add_rerun_commands(CommandTable& table) {
        .run = cmd_rerun,
        .usage = "JOB",
        .details =
-           "A job that wrote checkpoints starts from the newest one (BILLOW_CHECKPOINT), also "
-           "if it failed or was stopped. Of an array, the elements that did not succeed run "
-           "again with the same indices: as one array, or each as a job of its own if they "
-           "have checkpoints.",
+           "A job that wrote checkpoints starts from the newest one (BILLOW_CHECKPOINT), also if "
+           "it failed or was stopped. For an array, the elements that did not succeed run again "
+           "with the same indices: as one array, or as separate jobs if they have checkpoints.",
        .options = {rerun_options},
        .operands = Operands::some,
        .completes = Completes::job,

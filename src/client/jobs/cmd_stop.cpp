@@ -104,8 +104,8 @@ void add_stop_commands(CommandTable& table) {
       .run = cmd_stop,
       .usage = "JOB…",
       .details =
-          "The number of an array stops all its elements. A name stands for your own "
-          "job with that name; if several live jobs share it, none is stopped.\nAt a "
+          "The number of an array stops all its elements. A name means your own job "
+          "with that name; if several live jobs share it, none is stopped.\nAt a "
           "terminal, stop asks first if a running job works in a copy of its directory "
           "and names no --output:\nthat copy is deleted when the job ends.",
       .options = {stop_options},

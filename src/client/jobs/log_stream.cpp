@@ -76,7 +76,8 @@ Status LogReader::feed(std::string_view data) {
     wire::RecordHead head;
     std::memcpy(&head, data.data() + at, sizeof(head));
     if (head.bytes > wire::record_data_bytes_max || head.reserved != 0)
-      return fail(Code::unsupported, "the head sends this log in a form that is not known here",
+      return fail(Code::unsupported,
+                  "the head sends this log in a format that this program does not know",
                   "use a program of the head's version; `billow version` shows both");
     if (data.size() - at - sizeof(head) < head.bytes)
       break;

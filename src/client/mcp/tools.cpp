@@ -263,8 +263,8 @@ Result<Json> status(ToolRun& run, const Arguments& arguments) {
 
 Result<Json> explain(ToolRun& run, const Arguments& arguments) {
   const Json answer = BILLOW_TRY(run.client.get(BILLOW_TRY(job_path(arguments, "explain"))));
-  return reduced(answer,
-                 {"id", "state", "reasons", "earliest_start", "would_start_now", "expected"});
+  return reduced(answer, {"id", "state", "reasons", "earliest_start", "latest_start",
+                          "would_start_now", "expected"});
 }
 
 Result<Json> logs(ToolRun& run, const Arguments& arguments) {

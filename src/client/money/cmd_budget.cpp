@@ -12,13 +12,15 @@
 namespace billow::client {
 namespace {
 
-constexpr OptionSpec budget_options[] = {
+constexpr OptionSpec budget_key_options[] = {
     {"project", 'p', "NAME", "budget of this project"},
     {"user", 'u', "NAME", "budget of this user"},
     {"job", 0, "N", "total budget of this job"},
     {"daily", 0, nullptr, "per day (UTC)"},
     {"monthly", 0, nullptr, "per month (default)"},
     {"total", 0, nullptr, "for the whole time, without a period"},
+};
+constexpr OptionSpec budget_limit_options[] = {
     {"warn-only", 0, nullptr, "only warn at 50, 80 and 100 %; stop nothing"},
     {"grace", 0, "T", "time between suspending at the limit and stopping (default 10m)"},
 };
@@ -157,7 +159,7 @@ void add_budget_commands(CommandTable& table) {
                        "--daily\nbillow budget set 3 --job 12",
                    .run = budget_set,
                    .usage = "USD | none",
-                   .options = {budget_options},
+                   .options = {budget_key_options, budget_limit_options},
                    .operands = Operands::some,
                    .group = money_group});
   table.push_back({.name = "budget show",
@@ -169,7 +171,7 @@ void add_budget_commands(CommandTable& table) {
                    .summary = "remove a budget",
                    .example = "billow budget rm --project vision",
                    .run = budget_rm,
-                   .options = {budget_options},
+                   .options = {budget_key_options},
                    .group = money_group});
 }
 

@@ -24,7 +24,12 @@ int commitment_set(const Parsed& p) {
   const auto name = one_operand(p, "commitment set", "name");
   if (!name)
     return report_usage(name.error());
-  const auto gpus = parse_int(p.get("gpus", "0"), 1, 1'000'000);
+  for (const char* option : {"gpu", "gpus", "rate", "from", "to"})
+    if (!p.has(option))
+      return report_usage({Code::invalid, fmt::format("--{} is missing", option),
+                           "for example: billow commitment set cud-2026 --gpu H100 --gpus 16 "
+                           "--rate 1.85 --from 2026-01-01 --to 2027-01-01"});
+  const auto gpus = parse_int(p.get("gpus"), 1, 1'000'000);
   if (!gpus)
     return report_usage(Error(gpus.error()).in("--gpus"));
   const auto rate = per_second(p, "rate");

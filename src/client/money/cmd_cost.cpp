@@ -31,8 +31,8 @@ constexpr OptionSpec window_options[] = {
 constexpr OptionSpec cost_options[] = {
     {"by", 0, "A,B",
      "group by project (default), user, job, gpu, day, class, node or endpoint (its replicas); "
-     "several combine. key or key,day: what the keys of endpoints have used"},
-    {"job", 0, "JOB", "one job, by lease; of an array, each element and the sum", false,
+     "several combine; or key or key,day: usage by endpoint key"},
+    {"job", 0, "JOB", "one job, by lease (an array: each element and the sum)", false,
      Completes::job},
     {"csv", 0, nullptr, "as CSV"},
     {"focus", 0, nullptr, "print FOCUS 1.2, for billing tools"},
@@ -137,7 +137,7 @@ int job_cost(const Parsed& p) {
                   ? "-"
                   : fmt::format("{:g}×{}", static_cast<double>(milli) / 1000, l["gpu"].str_or(""));
           table.row({time_text(l["from"], now(), "-"), time_text(l["to"], now(), "now"),
-                     format_duration(seconds(static_cast<std::int64_t>(l["held_s"].double_or(0)))),
+                     format_duration({static_cast<std::int64_t>(l["held_s"].double_or(0) * 1e9)}),
                      std::string(l["node"].str_or("-")), gpu, std::string(l["class"].str_or("-")),
                      fmt::format("{:.0f} %", l["idle_pct"].double_or(0)),
                      l["mem_peak_mib"].int_or(0) > 0 ? mebibytes(l["mem_peak_mib"].int_or(0)) : "-",
@@ -314,10 +314,11 @@ void show_waste_lines(const Json& answer) {
   for (const Json& line : answer["lines"].items()) {
     std::vector<Table::Cell> cells;
     for (const std::string& name : by) {
-      cells.emplace_back(line[name].str_or("").empty() ? std::string("-")
-                                                       : std::string(line[name].str_or("")));
+      const bool labelled = name == "job" && line.find("label");
+      const auto value = line[labelled ? "label" : name].str_or("");
+      cells.emplace_back(value.empty() ? std::string("-") : std::string(value));
       if (name == "job")
-        cells.emplace_back(printable(line["what"].str_or("")));
+        cells.emplace_back(printable(line[labelled ? "name" : "what"].str_or("")));
     }
     cells.emplace_back(usd_text(line["wasted_nano_usd"]));
     cells.emplace_back(fmt::format("{} ({:.0f} %)", usd_text(line["cost_nano_usd"]),
@@ -349,11 +350,17 @@ int cmd_waste(const Parsed& p) {
   query.push_back({"by", p.get("by")});
   query.push_back({"limit", p.get("limit", p.has("by") ? "20" : "")});
   return ask(
-      p, [&](Client& c) { return c.get(with_query("/v1/waste", query)); },
+      p,
+      [&](Client& c) -> Result<Json> {
+        Json answer = BILLOW_TRY(c.get(with_query("/v1/waste", query)));
+        return p.has("json") ? Result<Json>(std::move(answer))
+                             : with_job_names(c, std::move(answer));
+      },
       [](const Json& answer) {
-        print(fmt::format("{} to {}, {}, of {}:\n", answer.at("days", "from").str_or("?"),
+        const std::string scope(answer["scope"].str_or("everything"));
+        print(fmt::format("{} to {}{}: {} in total\n", answer.at("days", "from").str_or("?"),
                           answer.at("days", "to").str_or("?"),
-                          printable(answer["scope"].str_or("?")),
+                          scope == "everything" ? "" : ", " + printable(scope),
                           usd_text(answer["fleet_nano_usd"])));
         print(answer["text"].str_or(""));
         if (answer.find("lines"))

@@ -88,7 +88,7 @@ int idle_set(const Parsed& p) {
                          "for example: billow idle set --project vision --suspend 30m"});
   return ask(
       p, [&](Client& c) { return c.put("/v1/idle", body.dump()); },
-      [](const Json&) { print("set, effective now, also for running jobs\n"); });
+      [](const Json&) { print("changed the idle settings; running jobs follow them now\n"); });
 }
 int idle_show(const Parsed& p) {
   return ask(

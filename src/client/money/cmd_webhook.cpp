@@ -5,12 +5,19 @@
 #include "base/text.h"
 #include "client/frame/ask.h"
 #include "client/frame/commands.h"
+#include "client/frame/console.h"
+#include "client/frame/values.h"
+#include "client/frame/when.h"
 
 namespace billow::client {
 namespace {
 
 constexpr OptionSpec webhook_options[] = {
     {"kinds", 0, "A,B", "only these notices: budget, idle, job, node, review (monthly)"}};
+
+constexpr OptionSpec rotate_options[] = {
+    {"grace", 0, "T",
+     "also sign with the old secret for this long (default 24h; 0s: stop at once)"}};
 
 int webhook_add(const Parsed& p) {
   const auto url = one_operand(p, "webhook add", "URL");
@@ -61,6 +68,31 @@ int webhook_rm(const Parsed& p) {
       p, [&](Client& c) { return c.del("/v1/webhooks/" + net::percent_encode(*id)); },
       [&](const Json&) { print(fmt::format("removed webhook {}\n", *id)); });
 }
+int webhook_rotate(const Parsed& p) {
+  const auto id = one_operand(p, "webhook rotate", "number");
+  if (!id)
+    return report_usage(id.error());
+  Json body = Json::object();
+  const auto grace = seconds_option(p, "grace");
+  if (!grace)
+    return report_usage(grace.error());
+  if (*grace)
+    body.set("grace_s", **grace);
+  const bool at_once = *grace && **grace == 0;
+  return ask(
+      p,
+      [&](Client& c) {
+        return c.post("/v1/webhooks/" + net::percent_encode(*id) + "/rotate", body.dump());
+      },
+      [at_once](const Json& answer) {
+        print(std::string(answer["secret"].str_or("")) + "\n");
+        say(fmt::format("this is the new secret of webhook {}; {}", answer["id"].int_or(0),
+                        at_once ? "its messages are signed with it alone from now on"
+                                : fmt::format("its messages also have a signature made with the "
+                                              "old secret, which stops working {}",
+                                              time_text(answer["old_until"], now(), "now"))));
+      });
+}
 int webhook_test(const Parsed& p) {
   const auto id = one_operand(p, "webhook test", "number");
   if (!id)
@@ -99,6 +131,14 @@ void add_webhook_commands(CommandTable& table) {
                    .example = "billow webhook rm 1",
                    .run = webhook_rm,
                    .usage = "ID",
+                   .operands = Operands::some,
+                   .group = money_group});
+  table.push_back({.name = "webhook rotate",
+                   .summary = "replace the secret that signs a webhook's messages",
+                   .example = "billow webhook rotate 1 --grace 7d",
+                   .run = webhook_rotate,
+                   .usage = "ID",
+                   .options = {rotate_options},
                    .operands = Operands::some,
                    .group = money_group});
   table.push_back({.name = "webhook test",

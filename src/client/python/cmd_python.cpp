@@ -253,19 +253,18 @@ void add_python_commands(CommandTable& table) {
                   "billow map --input 's3://lab/in/*.jsonl' --output s3://lab/out --endpoint llama",
        .run = cmd_map,
        .usage = "[--] [COMMAND [ARG…]]",
-       .details =
-           "Each input file is one shard. Workers claim shards; a command gets the file on stdin "
-           "and its stdout becomes the result, an endpoint gets\neach line of a .jsonl file (or "
-           "each other file whole) as a request. The result of a shard is written exactly once and "
-           "complete, under the same\nname. Whatever is killed, the same command continues where "
-           "it stopped. Local paths must be visible on the nodes. Options of jobs apply to "
-           "the\nworkers.",
+       .details = "Each input file is one shard. Workers claim shards; a command gets the file on "
+                  "stdin and its stdout becomes the result, an endpoint gets\neach line of a "
+                  ".jsonl file (or each other file whole) as a request. The result of a shard is "
+                  "written exactly once and complete, under the same\nname. If anything is killed, "
+                  "run the same command again: it continues where it stopped. Local paths must be "
+                  "visible on the nodes. Options of jobs apply to the\nworkers.",
        .options = {map_options, map_job_options(), python_option},
        .operands = Operands::command,
        .group = "jobs"});
   table.push_back(
       {.name = "notebook",
-       .summary = "open JupyterLab in a job; it sleeps while nobody uses it",
+       .summary = "open JupyterLab in a job, which is suspended while nobody uses it",
        .example = "billow notebook --gpus 1\nbillow notebook --gpus 0.5 --env torch --port 8888\n"
                   "billow notebook --stop",
        .run = cmd_notebook,
@@ -284,11 +283,10 @@ void add_python_commands(CommandTable& table) {
        .example = "billow sdk install --venv .venv\nbillow sdk install --user",
        .run = cmd_sdk_install,
        .usage = "",
-       .details = "Takes the wheel from the head, or from this program if no head answers. Without "
-                  "an option, installs into the active virtual environment, and nowhere if there "
-                  "is none.\nThe one dependency, "
-                  "cloudpickle, comes from the package index or, without network, from another "
-                  "Python of this machine.",
+       .details = "Takes the wheel from the head, or from this program if no head answers. By "
+                  "default it installs into the active virtual environment; without one, it "
+                  "installs nothing and says so.\nThe one dependency, cloudpickle, comes from the "
+                  "package index or, without network, from another Python of this machine.",
        .options = {install_options, python_option},
        .group = "other",
        .prints_json = false});

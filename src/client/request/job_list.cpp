@@ -34,7 +34,9 @@ std::string progress_of(const Json& array) {
 
 std::string state_text(const Json& job) {
   std::string text(job["state"].str_or("?"));
-  if (const auto phase = job.at("suspension", "phase").str_or(""); !phase.empty())
+  // A job that ended while it was suspended keeps that in its document.
+  if (const auto phase = job.at("suspension", "phase").str_or("");
+      !phase.empty() && !job["final"].bool_or(false))
     text = phase;
   if (job["attempt"].int_or(1) > 1)
     text += fmt::format(" #{}", job["attempt"].int_or(1));
@@ -293,7 +295,7 @@ std::string asked(const Json& job) {
   if (slice)
     add(fmt::format("{:g} GPU{}", static_cast<double>(share) / 1000, types));
   else if (const std::string gpus = gpus_of_job(job); gpus != "-")
-    add(gpus + " GPU");
+    add(gpus + (gpus == "1" ? " GPU" : " GPUs"));
   if (const auto mib = job["gpu_mem_mib"].int_or(0); mib > 0)
     add(mebibytes(mib) + " of GPU memory");
   for (const Json& task : job["tasks"].items())
@@ -540,8 +542,10 @@ std::string describe_text(const Json& job, WallTime now, const Look& look) {
     facts.add("name", name_of(job));
   facts.add("state", state, colour_of_state(state));
   describe_progress(facts, job, now);
-  facts.add("reason", job["reason"].str_or(""));
-  facts.add("exit", job.at("exit", "text").str_or(""));
+  const auto reason = job["reason"].str_or(""), exit = job.at("exit", "text").str_or("");
+  facts.add("reason", reason);
+  if (exit != reason)
+    facts.add("exit", exit == "done" ? "exit code 0" : exit);
   if (is_array(job))
     facts.add("elements", fmt::format("{} ({})", progress_of(job), job["array_spec"].str_or("")));
   if (const auto array = job.at("array", "id").uint_or(0); array > 0)

@@ -67,7 +67,8 @@ std::unexpected<Error> nobody_called(const std::string& word) {
                             word.substr(line + 1)));
   return fail(
       Code::not_found, fmt::format("you have no job called {}", word),
-      fmt::format("`billow ps -a` lists them; `billow ps -a --name {}` those of others too", word));
+      fmt::format("`billow ps -a` lists your jobs, `billow ps -a --name {}` also those of others",
+                  word));
 }
 
 }  // namespace
@@ -168,8 +169,8 @@ Result<std::vector<std::string>> jobs_of(Client& client,
 
 Result<std::vector<std::string>> job_operands(const Parsed& parsed, std::string_view command) {
   if (parsed.operands.empty())
-    return fail(Code::invalid, fmt::format("{} which job?", command),
-                fmt::format("billow {} 12; see `billow ps`", command));
+    return fail(Code::invalid, fmt::format("{} needs a job", command),
+                fmt::format("for example: billow {} 12; see `billow ps`", command));
   for (const std::string& job : parsed.operands)
     BILLOW_TRY_VOID(check_job_word(job));
   return parsed.operands;

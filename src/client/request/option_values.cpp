@@ -19,7 +19,11 @@
 namespace billow::client {
 
 std::unexpected<Error> in_option(Error error, std::string_view name, std::string_view value) {
-  return pass(std::move(error), fmt::format("--{} {}", name, value));
+  // Many messages show the value themselves.
+  const bool shown = error.message.starts_with(fmt::format("{} ", value)) ||
+                     error.message.find(fmt::format("\"{}\"", value)) != std::string::npos;
+  return pass(std::move(error),
+              shown ? fmt::format("--{}", name) : fmt::format("--{} {}", name, value));
 }
 
 Result<std::pair<std::string, std::string>> key_value(std::string_view name,

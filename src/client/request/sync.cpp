@@ -108,7 +108,7 @@ class Sender {
     for (const Sha256& digest : digests) {
       const auto source = scan_.sources.find(digest);
       if (source == scan_.sources.end())
-        return fail(Code::internal, "the head asks for what was not offered");
+        return fail(Code::internal, "the head asks for a file that this upload does not contain");
       files::add_piece(pack, digest, BILLOW_TRY(files::read_piece(source->second, digest)));
     }
     const std::size_t bytes = pack.size();
@@ -186,7 +186,7 @@ Result<Upload> upload(Client& client, const std::string& shown, const Look& look
     const std::string list = files::encode(found.tree);
     if (list.size() > files::tree_list_bytes_max)
       return fail(Code::too_large, fmt::format("{} holds too many files", shown),
-                  "name what need not follow the job in .billowignore");
+                  "list files that the job does not need in .billowignore");
     out.digest = files::digest_hex(sha256(list));
     out.files = found.tree.entries.size();
     out.bytes = found.tree.bytes();
@@ -208,8 +208,8 @@ Result<Upload> upload(Client& client, const std::string& shown, const Look& look
     if (BILLOW_TRY(octets(head, net::Method::post, "/v1/files/trees", list)).empty())
       return out;
     if (attempt == 3)
-      return fail(Code::unavailable, "the head does not keep what is uploaded",
-                  "is its disk full?");
+      return fail(Code::unavailable, "the head does not store the uploaded files",
+                  "check whether its disk is full: billow status");
   }
 }
 
@@ -325,7 +325,7 @@ Status download_tree(Client& client, const Fetch& fetch) {
   Octets head(client.address());
   const std::string list = BILLOW_TRY(octets(head, net::Method::get, "/v1/files/trees/" + digest));
   if (sha256(list) != wanted)
-    return fail(Code::invalid, "the list of files is not what its digest says");
+    return fail(Code::invalid, "the list of files does not match its digest");
   files::Tree tree = BILLOW_TRY(files::decode(list));
   if (!only.empty())
     BILLOW_TRY_VOID(keep_only(tree, only, as));
@@ -369,7 +369,7 @@ Status download_tree(Client& client, const Fetch& fetch) {
     ++at;
     const auto found = here.find(piece);
     if (found == here.end())
-      return fail(Code::internal, "the head did not give what it was asked for");
+      return fail(Code::internal, "the head did not send all requested files");
     progress.update(arrived += found->second.size(), tree.bytes());
     return found->second;
   };
@@ -437,8 +437,8 @@ Status sync_for_job(Client& client, const JobRequest& request, bool quiet, Envir
     // Nobody means to upload all that by accident.
     if (!quiet)
       say(
-          fmt::format("{} does not follow the job, which begins in an empty directory; change into "
-                      "a project's, or say --sync",
+          fmt::format("{} is not copied: the job starts in an empty directory; run it from a "
+                      "project's directory, or pass --sync",
                       directory));
     files::Tree empty;
     const std::string list = files::encode(empty);

@@ -97,9 +97,9 @@ List card_list(const State& state) {
   out.columns = {{"NODE", false, 14, 0, 0, 0}, {"GPU", true},
                  {"TYPE", false, 0, 2},        {"USE", true, 0, 0, 0, 1},
                  {"", false, 6, 8, 10, 1},     {"LAST MINUTES", false, 12, 5, 60},
-                 {"MEMORY", true, 0, 4, 0, 2}, {"MEMORY BEFORE", false, 13, 10, 40},
+                 {"MEMORY", true, 0, 4, 0, 2}, {"MEMORY TREND", false, 13, 10, 40},
                  {"POWER", true, 0, 7, 0, 3},  {"TEMP", true, 0, 6, 0, 4},
-                 {"GIVEN", true, 0, 9},        {"STATE OR HOLDER", false, 24}};
+                 {"ALLOC", true, 0, 9},        {"STATE OR HOLDER", false, 24}};
   const ListState& list = state.list();
   auto rows = std::make_shared<std::vector<CardRow>>();
   for (const auto& [id, node] : state.fleet.nodes) {

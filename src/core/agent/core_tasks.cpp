@@ -1,14 +1,18 @@
 // The core's part in tasks: the head's orders, and what the shell reports about tasks.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <set>
+
 #include "core/agent/core.h"
 
 namespace billow::agent {
 namespace {
 namespace v1 = wire::agent_v1;
 
+// At most ten years, so that a number of a head that lies does not become a time in the past.
 SteadyTime paid_until(Duration paid_for, Now now) {
-  return paid_for.ns > 0 ? now.steady + paid_for : SteadyTime{};
+  return paid_for.ns > 0 ? now.steady + std::min(paid_for, limits::time_named_max) : SteadyTime{};
 }
 }  // namespace
 
@@ -141,6 +145,10 @@ void Core::handle(const v1::Resume& m, Now now, Effects& out) {
   Held* held = take_order(m.task, m.order, now, out);
   if (!held || held->status.state == TaskState::stopping)
     return;
+  if (m.gpus.size() > limits::gpus_per_node_max) {
+    held->status.order_error = "the order names more GPUs than a node can have";
+    return report(*held, now, out);
+  }
   if (held->status.state == TaskState::running)
     return report(*held, now, out);
   TaskStatus& status = held->status;
@@ -169,7 +177,8 @@ Core::Held* Core::take_order(TaskId id, std::uint32_t order, Now now, Effects& o
 void Core::handle(const v1::LeaseRenew& m, Now now, Effects& out) {
   if (!epoch_accepted(m.epoch, out))
     return;
-  for (const TaskId id : m.tasks) {
+  // Each once: an effect takes a kilobyte, a number in the message two bytes.
+  for (const TaskId id : std::set<TaskId>(m.tasks.begin(), m.tasks.end())) {
     const auto it = tasks_.find(id);
     if (it == tasks_.end() || it->second.stop_sent || it->second.status.state == TaskState::ended)
       continue;

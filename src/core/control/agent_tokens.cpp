@@ -263,7 +263,7 @@ Status limit_agent(const State& state, const CreateToken& c, Token& token) {
                             format_usd(limits.budget)),
                 "change --per-job");
   if (limits.gpus_milli < 0)
-    return fail(Code::invalid, "an agent token cannot hold fewer than 0 GPUs", "change --gpus");
+    return fail(Code::invalid, "--gpus of an agent token must not be negative", "use 0 or more");
   if (!token.expires_at)
     return fail(Code::invalid, "an agent token must expire", "add --expires 8h");
   if (const auto user = state.users.find(token.user);

@@ -202,7 +202,7 @@ void Applier::operator()(const TaskEnded& e) {
     if (task(sibling).state == TaskState::ended)
       continue;
     if (replace && !j.member_lost_at)
-      j.member_lost_at = event.at;
+      j.member_lost_at = event.billed_at();
     state.index.member_lost(j.id, static_cast<std::int32_t>(t.rank), event.at, replace);
     // A member that failed at the same time may also have exceeded the retries of those before it.
     for (TaskId other : j.tasks)
@@ -213,7 +213,7 @@ void Applier::operator()(const TaskEnded& e) {
   }
   if (awaits_member(state, j)) {
     if (!j.member_lost_at)
-      j.member_lost_at = event.at;
+      j.member_lost_at = event.billed_at();
     state.index.member_lost(j.id, static_cast<std::int32_t>(t.rank), event.at, replace);
     return;
   }

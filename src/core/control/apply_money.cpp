@@ -147,6 +147,12 @@ struct Bookkeeper {
     if (e.node.pool)
       price_account_of(e.node.id);
   }
+  // Put back into service after it was given back: the time without jobs begins anew.
+  void operator()(const NodeDrained& e) {
+    if (e.reason.empty() && money().released.erase(e.node) > 0 &&
+        money().node_empty_since.contains(e.node))
+      money().node_empty_since[e.node] = event.billed_at();
+  }
   void operator()(const NodePriceSet& e) {
     tell(ledger::NodePriced{e.node, event.billed_at(), e.rate, e.capacity_milli});
   }

@@ -61,10 +61,17 @@ void learn_shape(Pool& pool, const Machine& machine, NodeOffer offer) {
 
 void count_unused(Pool& pool, const Machine& machine, JobId job) {
   ++pool.unused_in_row;
-  // One that never joined may do so elsewhere, or the next time.
-  if (!job || machine.state == MachineState::wanted)
-    return;
-  pool.unused.push_back({job, machine.offer ? machine.offer->instance : "", machine.name});
+  const auto never_joined = [](const UnusedMachine& unused) {
+    return !unused.joined;
+  };
+  // Those that never joined say only why the pool stops: as many are kept as stop it.
+  if (static_cast<std::size_t>(std::ranges::count_if(pool.unused, never_joined)) >=
+      limits::pool_unused_max)
+    pool.unused.erase(std::ranges::find_if(pool.unused, never_joined));
+  pool.unused.push_back({.job = job,
+                         .instance = machine.offer ? machine.offer->instance : "",
+                         .machine = machine.name,
+                         .joined = job && machine.state != MachineState::wanted});
   if (pool.unused.size() > limits::pool_unused_kept)
     pool.unused.erase(pool.unused.begin());
 }

@@ -538,7 +538,9 @@ Decision Decider::operator()(const SetBudget& c) {
       break;
     case BudgetScope::job:
       if (!state.jobs.contains(JobId(c.budget.of)) && !state.arrays.contains(JobId(c.budget.of)))
-        return fail(Code::not_found, fmt::format("no live job has the number {}", c.budget.of));
+        return fail(Code::not_found,
+                    fmt::format("job {} has ended, or does not exist", c.budget.of),
+                    "see `billow ps -a`");
       if (c.budget.period != BudgetPeriod::total)
         return fail(Code::invalid, "a job's budget cannot have a period",
                     "drop the period, or use --total");

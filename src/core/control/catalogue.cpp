@@ -27,13 +27,14 @@ template <class Map>
 std::string near_hint(const Map& map,
                       ProjectId project,
                       const std::string& name,
-                      const char* list) {
+                      const char* list,
+                      std::string_view or_else = "") {
   std::vector<std::string> names;
   for (const auto& [key, value] : map)
     if (key.first == project)
       names.push_back(key.second);
   const std::string near = nearest(name, names);
-  return near.empty() ? fmt::format("see `billow {} list`", list)
+  return near.empty() ? fmt::format("see `billow {} list`{}", list, or_else)
                       : fmt::format("did you mean \"{}\"?", near);
 }
 
@@ -177,7 +178,8 @@ Status check_has_secret(const State& state, ProjectId project, const std::string
     return {};
   return fail(Code::not_found,
               fmt::format("project {} has no secret \"{}\"", state.projects.at(project).name, name),
-              near_hint(state.secrets, project, name, "secret"));
+              near_hint(state.secrets, project, name, "secret",
+                        fmt::format(", or set it: billow secret set {}", name)));
 }
 
 Status check_secret(const State& state,
@@ -466,7 +468,7 @@ Decision Decider::operator()(const DeclareVolume& c) {
     return fail(Code::invalid, "a volume cannot be /", "name a directory");
   for (const std::string& name : volume.projects)
     if (!state.project_by_name(name))
-      return fail(Code::not_found, fmt::format("no project is named \"{}\"", name),
+      return fail(Code::not_found, fmt::format("there is no project \"{}\"", name),
                   "see `billow project list`");
   if (!volume.pool.empty())
     BILLOW_TRY_VOID(check_name("pool", volume.pool));
@@ -489,7 +491,7 @@ Decision Decider::operator()(const RemoveVolume& c) {
       names.push_back(name);
     const std::string near = nearest(c.name, names);
     return fail(
-        Code::not_found, fmt::format("no volume is named \"{}\"", c.name),
+        Code::not_found, fmt::format("there is no volume \"{}\"", c.name),
         near.empty() ? "see `billow volume list`" : fmt::format("did you mean \"{}\"?", near));
   }
   BILLOW_TRY_VOID(not_served(

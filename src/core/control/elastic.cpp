@@ -80,7 +80,7 @@ void Decider::tick_elastic(Events& events) const {
   for (JobId id : state.index.waiting_for_members()) {
     const Job* job = state.find_job(id);
     if (!job || job->stopping != StopCause::none || !job->member_lost_at ||
-        context.now - job->member_lost_at < limits::repair_wait_max)
+        context.billed - job->member_lost_at < limits::repair_wait_max)
       continue;
     events.push_back(
         JobStopping{id,
@@ -108,7 +108,7 @@ void Applier::operator()(const MemberReplaced& e) {
     const Task& t = task(id);
     // Another one still waits for a replacement.
     if (t.state == TaskState::ended && is_replaceable(state, j, t))
-      j.member_lost_at = event.at;
+      j.member_lost_at = event.billed_at();
   }
   sched::Placement placement{.node = e.task.node,
                              .gpus = {},

@@ -37,7 +37,7 @@ Result<const Endpoint*> Decider::endpoint_named(const std::string& name) {
   for (const auto& [n, e] : state.endpoints)
     names.push_back(n);
   const std::string near = nearest(name, names);
-  return fail(Code::not_found, fmt::format("no endpoint is named \"{}\"", name),
+  return fail(Code::not_found, fmt::format("there is no endpoint \"{}\"", name),
               near.empty() ? "see `billow endpoints`" : fmt::format("did you mean \"{}\"?", near));
 }
 
@@ -67,11 +67,12 @@ Status check_no_canary(const Endpoint& e, const ReleasePlan& plan) {
         Code::conflict, fmt::format("revision {} of {} is a canary", canary->number, e.name),
         fmt::format("end it first: billow promote {}, or billow rollback {}", e.name, e.name));
   if (plan.any() && (e.serving == 0 || e.rolling != 0))
-    return fail(Code::conflict,
-                fmt::format("endpoint {} has no serving revision to compare a canary with, or "
-                            "another one is starting",
-                            e.name),
-                "try again when `billow endpoints` shows it as serving");
+    return fail(
+        Code::conflict,
+        e.rolling != 0
+            ? fmt::format("revision {} of endpoint {} is still starting", e.rolling, e.name)
+            : fmt::format("endpoint {} has no serving revision to compare a canary with", e.name),
+        "try again when `billow endpoints` shows it as serving");
   return {};
 }
 

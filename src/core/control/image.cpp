@@ -11,6 +11,7 @@
 #include "core/control/image.h"
 #include "core/control/quotas.h"
 #include "core/wire/codec.h"
+#include "core/wire/text_reader.h"
 
 namespace billow::control {
 namespace {
@@ -361,7 +362,7 @@ sched::Learned learned_of(const StateImage& in) {
 }
 
 Result<StateImage> read(std::string_view text) {
-  auto in = BILLOW_TRY(wire::from_json_text<StateImage>(text));
+  auto in = BILLOW_TRY(wire::from_written_text<StateImage>(text));
   if (in.next.size() != 7)
     return fail(Code::invalid, "the snapshot's counters are not readable");
   return in;

@@ -126,19 +126,19 @@ Status check_one(const State& state, const QuotaKey& key, UserId user, std::uint
 
 }  // namespace
 
+// What is held can be a hundred thousand variables: it is looked at where it lies.
 Status check_quotas(const State& state, const Submission& s) {
-  const auto check = [&](QuotaScope scope, std::uint64_t of, const Holding& held) -> Status {
-    BILLOW_TRY_VOID(
-        check_one(state, {scope, of, QuotaKind::queued_jobs}, s.user, held.jobs + s.jobs));
+  const auto check = [&](QuotaScope scope, std::uint64_t of, const auto& holdings,
+                         auto owner) -> Status {
+    const auto held = holdings.find(owner);
+    const bool nothing = held == holdings.end();
+    BILLOW_TRY_VOID(check_one(state, {scope, of, QuotaKind::queued_jobs}, s.user,
+                              (nothing ? 0 : held->second.jobs) + s.jobs));
     return check_one(state, {scope, of, QuotaKind::spec_bytes}, s.user,
-                     held.spec_bytes + s.spec_bytes);
+                     (nothing ? 0 : held->second.spec_bytes) + s.spec_bytes);
   };
-  const auto user = state.held_by_user.find(s.user);
-  const auto project = state.held_by_project.find(s.project);
-  BILLOW_TRY_VOID(check(QuotaScope::user, s.user.value,
-                        user == state.held_by_user.end() ? Holding{} : user->second));
-  return check(QuotaScope::project, s.project.value,
-               project == state.held_by_project.end() ? Holding{} : project->second);
+  BILLOW_TRY_VOID(check(QuotaScope::user, s.user.value, state.held_by_user, s.user));
+  return check(QuotaScope::project, s.project.value, state.held_by_project, s.project);
 }
 
 std::uint64_t objects_of(const State& state, QuotaScope scope, std::uint64_t of, WallTime now) {

@@ -72,8 +72,10 @@ EventBody settle(const State& state, const Job& job, const Context& context) {
   }
   if (!worst)
     return JobEnded{job.id, JobState::succeeded, exit, ""};
-  // It was asked to restart, and nothing was free for it.
-  if (worst->restarting && exit.kind == ExitKind::stopped)
+  // A member was asked to restart, and nothing was free for it.
+  const bool restarts = std::any_of(job.tasks.begin(), job.tasks.end(),
+                                    [&](TaskId id) { return state.tasks.at(id).restarting; });
+  if (restarts && exit.kind == ExitKind::stopped)
     return JobRequeued{job.id, context.now, job.reason};
   if (exit.kind == ExitKind::idle)
     return JobEnded{job.id, JobState::stopped, exit, exit.message};

@@ -45,7 +45,7 @@ Decision Decider::operator()(const SetProject& c) {
   const Project* project = state.project_by_name(c.name);
   if (!project)
     return fail(
-        Code::not_found, fmt::format("no project is named \"{}\"", c.name),
+        Code::not_found, fmt::format("there is no project \"{}\"", c.name),
         fmt::format("see `billow project list`, or create it: billow project create {}", c.name));
   ProjectChanged changed{.project = project->id,
                          .weight = c.weight.value_or(project->weight),

@@ -3,7 +3,7 @@
 
 #include "base/check.h"
 #include "base/limits.h"
-#include "core/control/decide/decide.h"
+#include "core/control/decide/decider.h"
 #include "core/sched/key.h"
 #include "core/sched/mig.h"
 
@@ -242,6 +242,11 @@ sched::NodeShape shape_of(const State& state, const Node& node) {
     shape.use = sched::NodeUse::unreachable;
   else if (!node.drained.empty())
     shape.use = sched::NodeUse::draining;
+  const Machine* machine = node.drained.empty() ? nullptr : machine_of(state, node.offer.name);
+  const bool released =
+      machine && machine->pool == node.pool && machine->state == MachineState::releasing;
+  shape.leaves =
+      released || node.drained.starts_with(taken_away) || node.drained.starts_with(allocation_ends);
   return shape;
 }
 

@@ -158,8 +158,8 @@ Decision Decider::operator()(const SuspendJob& c) {
   }
   const auto array = state.arrays.find(c.job);
   if (array == state.arrays.end())
-    return fail(Code::not_found, fmt::format("no live job has the number {}", c.job.value),
-                "see `billow ps`");
+    return fail(Code::not_found, fmt::format("job {} has ended, or does not exist", c.job.value),
+                "see `billow ps -a`");
   const auto end = state.jobs.upper_bound(JobId(c.job.value + array->second.count));
   for (auto at = state.jobs.lower_bound(JobId(c.job.value + 1)); at != end; ++at)
     if (suspendable(state, at->second))
@@ -200,8 +200,8 @@ Decision Decider::operator()(const ResumeJob& c) {
   }
   const auto array = state.arrays.find(c.job);
   if (array == state.arrays.end())
-    return fail(Code::not_found, fmt::format("no live job has the number {}", c.job.value),
-                "see `billow ps`");
+    return fail(Code::not_found, fmt::format("job {} has ended, or does not exist", c.job.value),
+                "see `billow ps -a`");
   const auto end = state.jobs.upper_bound(JobId(c.job.value + array->second.count));
   for (auto at = state.jobs.lower_bound(JobId(c.job.value + 1)); at != end; ++at) {
     if (may_leave_reservation(at->second) && !c.on_demand && !reservation_of(state, at->second))

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "base/formats/csv.h"
 #include "base/text.h"
 
 std::string_view billow_embedded_gpus();
@@ -413,23 +414,23 @@ namespace {
 class PriceLine {
  public:
   using Columns = std::unordered_map<std::string, std::size_t>;
-  PriceLine(const Columns& columns, std::vector<std::string> fields)
-      : columns_(columns), fields_(std::move(fields)) {}
+  PriceLine(const Columns& columns, const std::vector<std::string>& fields)
+      : columns_(columns), fields_(fields) {}
   std::string_view field(const char* name) const {
     const auto at = columns_.find(name);
     return at == columns_.end() || at->second >= fields_.size() ? std::string_view{}
-                                                                : trim(fields_[at->second]);
+                                                                : fields_[at->second];
   }
 
  private:
   const Columns& columns_;
-  std::vector<std::string> fields_;
+  const std::vector<std::string>& fields_;
 };
 
 Result<PriceLine::Columns> read_columns(const std::vector<std::string>& fields) {
   PriceLine::Columns columns;
   for (std::size_t i = 0; i < fields.size(); ++i)
-    columns[lower(trim(fields[i]))] = i;
+    columns[lower(fields[i])] = i;
   for (const char* need : {"provider", "instance", "region", "on_demand_usd_h", "date"})
     if (!columns.contains(need))
       return fail(Code::invalid, fmt::format("the header has no column \"{}\"", need),
@@ -501,19 +502,13 @@ void Catalogue::put_price(Instance instance, Price price, UpdateReport& report) 
 
 Result<Catalogue::UpdateReport> Catalogue::update(std::string_view csv) {
   UpdateReport report;
-  PriceLine::Columns columns;
   std::vector<std::pair<Instance, Price>> good;
-  int line_number = 0;
-  for (const std::string& raw : split(csv, '\n')) {
-    ++line_number;
-    const std::string_view text = trim(raw);
-    if (text.empty() || text[0] == '#')
-      continue;
-    if (columns.empty()) {
-      columns = BILLOW_TRY(read_columns(split(text, ',')));
-      continue;
-    }
-    const PriceLine line(columns, split(text, ','));
+  CsvReader reader(csv, {.trimmed = true, .comments = true});
+  std::vector<std::string> fields;
+  BILLOW_TRY(reader.next(fields));
+  const PriceLine::Columns columns = BILLOW_TRY(read_columns(fields));
+  while (BILLOW_TRY(reader.next(fields))) {
+    const PriceLine line(columns, fields);
     auto instance =
         read_instance(lower(line.field("provider")), std::string(line.field("instance")),
                       line.field("gpu"), line.field("gpus"));
@@ -521,7 +516,7 @@ Result<Catalogue::UpdateReport> Catalogue::update(std::string_view csv) {
     if (price)
       good.emplace_back(std::move(*instance), *price);
     else if (report.refused.size() < report_lines_max)
-      report.refused.push_back(fmt::format("line {}: {}", line_number, price.error().message));
+      report.refused.push_back(fmt::format("line {}: {}", reader.line(), price.error().message));
   }
   if (good.empty())
     return fail(Code::invalid, report.refused.empty()

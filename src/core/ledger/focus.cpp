@@ -6,9 +6,10 @@
 #include <chrono>
 #include <map>
 
+#include "base/formats/csv.h"
 #include "base/text.h"
 #include "core/ledger/budget.h"
-#include "core/ledger/csv.h"
+#include "core/ledger/decimal.h"
 
 namespace billow::ledger {
 
@@ -182,9 +183,9 @@ Result<Bill> parse_focus(std::string_view csv) {
       return fail(Code::invalid, fmt::format("not a FOCUS file: the column {} is missing", needed),
                   "export with all mandatory columns of FOCUS 1.0 or later");
   Bill bill;
-  std::size_t number = 1;
-  for (const auto& row : table.rows) {
-    ++number;
+  for (std::size_t i = 0; i < table.rows.size(); ++i) {
+    const auto& row = table.rows[i];
+    const std::size_t number = table.lines[i];
     const auto get = [&](const char* name) -> std::string {
       const std::size_t column = table.column(name);
       return column == std::string::npos || row[column] == "NULL" || row[column] == "null"

@@ -20,7 +20,7 @@ std::string signature(std::string_view secret,
 
 WebhookMessage sign(const Notice& notice,
                     std::string_view installation,
-                    std::string_view secret,
+                    const std::vector<std::string>& keys,
                     WallTime now) {
   WebhookMessage out;
   out.id =
@@ -34,11 +34,35 @@ WebhookMessage sign(const Notice& notice,
                             {"data", notice.data}});
   out.body = body.dump();
   const std::string timestamp = std::to_string(now.ns / 1'000'000'000);
+  std::vector<std::string> signatures;
+  for (const std::string& key : keys)
+    signatures.push_back(signature(key, out.id, timestamp, out.body));
   out.headers = {{"Content-Type", "application/json"},
                  {"Billow-Id", out.id},
                  {"Billow-Timestamp", timestamp},
-                 {"Billow-Signature", signature(secret, out.id, timestamp, out.body)}};
+                 {"Billow-Signature", join(signatures, ",")}};
   return out;
+}
+
+std::vector<std::string> WebhookKeys::in_force(WallTime now) const {
+  if (old.empty() || now >= old_until)
+    return {key};
+  return {key, old};
+}
+
+std::string text_of(const WebhookKeys& keys) {
+  return Json::object({{"key", keys.key}, {"old", keys.old}, {"old_until_ns", keys.old_until.ns}})
+      .dump();
+}
+
+Result<WebhookKeys> webhook_keys_of(std::string_view text) {
+  const Json json = BILLOW_TRY(parse_json(text));
+  WebhookKeys keys{.key = std::string(json["key"].str_or("")),
+                   .old = std::string(json["old"].str_or("")),
+                   .old_until = WallTime{json["old_until_ns"].int_or(0)}};
+  if (keys.key.empty())
+    return fail(Code::internal, "the record of a webhook's signing key has no key");
+  return keys;
 }
 
 std::optional<Duration> retry_after(std::uint32_t failures) {

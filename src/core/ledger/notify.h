@@ -31,11 +31,23 @@ struct WebhookMessage {
   std::string body;
   std::vector<std::pair<std::string, std::string>> headers;
 };
-// `installation` keeps the ids of different installations distinct.
+// `installation` keeps the ids of different installations distinct. The message has a signature of
+// each key.
 WebhookMessage sign(const Notice& notice,
                     std::string_view installation,
-                    std::string_view secret,
+                    const std::vector<std::string>& keys,
                     WallTime now);
+
+// What the messages of a webhook are signed with: until `old_until` also with the key before, so
+// that its receiver can change over.
+struct WebhookKeys {
+  std::string key;
+  std::string old;  // empty: none
+  WallTime old_until;
+  std::vector<std::string> in_force(WallTime now) const;
+};
+std::string text_of(const WebhookKeys& keys);
+Result<WebhookKeys> webhook_keys_of(std::string_view text);
 
 // The delay before the next try after this many failures: one second, doubling up to an hour; empty
 // after 16 failures (about 10 hours).

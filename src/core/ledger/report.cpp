@@ -8,8 +8,9 @@
 #include <tuple>
 
 #include "base/enums.h"
+#include "base/formats/csv.h"
 #include "base/text.h"
-#include "core/ledger/csv.h"
+#include "core/ledger/decimal.h"
 #include "core/ledger/meter.h"
 
 namespace billow {

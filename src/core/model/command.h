@@ -238,6 +238,10 @@ struct PoolSeen {
   PoolId pool;
   std::vector<MachineSighting> machines;
   WallTime looked_at;  // when the listing began: machines ordered later may be missing from it
+  // How long ago machines have ended, as far as that is known without their provider's word: since
+  // when lists have lacked them without a break, or since it accepted their end. The wall clock may
+  // be set meanwhile. They are billed until then, however long it takes to be sure.
+  std::map<std::string, Duration> missing_for = {};
 };
 // The provider refused to create this machine.
 struct OrderFailed {

@@ -447,7 +447,8 @@ struct Job {
   Checkpoint checkpoint;      // of any attempt
   Expectation expected;       // run time, as far as earlier runs predict it
   std::uint32_t repairs = 0;  // members replaced so far
-  WallTime member_lost_at;    // since when a member of an elastic gang is missing and not replaced
+  WallTime member_lost_at;  // since when a member is missing and not replaced, by the clock of the
+                            // books, which nobody sets
   // On request it continues without the reservation in its spec, at the on-demand price.
   bool left_reservation = false;
   std::string image_digest;  // of the image that its last container was created from

@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/clock.h"
@@ -71,18 +72,20 @@ struct LearnedShape {
   }
 };
 
-// A machine that came for a job and left without having run anything, while the job still waited.
-// Such a machine is not ordered for this job again.
+// A machine that was ordered for a job and left without having run anything, while the job still
+// waited. If it had joined, such a machine is not ordered for this job again.
 struct UnusedMachine {
-  JobId job;  // or the array it belongs to
+  JobId job;  // or the array it belongs to; zero: it was ordered for the pool's minimum
   std::string instance;
   std::string machine;
+  bool joined = true;  // false: its agent never connected
   bool operator==(const UnusedMachine&) const = default;
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("job", s.job);
     v("instance", s.instance);
     v("machine", s.machine);
+    v("joined", s.joined);
   }
 };
 
@@ -295,6 +298,10 @@ struct MachineBill {
     v("reason", s.reason);
   }
 };
+
+// How the note of a machine begins that its provider does not end: it is billed, so lists show this
+// before anything else.
+inline constexpr std::string_view machine_not_ended = "cannot be ended: ";
 
 // One machine as the provider lists it.
 struct MachineSighting {

@@ -137,6 +137,8 @@ Status SchedIndex::check_invariants() const {
                                    user.value, id.value));
     }
   }
+  if (a.guaranteed_milli != b.guaranteed_milli || a.firm_borrowed_milli != b.firm_borrowed_milli)
+    return differs("the sums of guarantees differ");
   std::size_t jobs = 0;
   for (const auto& [key, kind] : a.kinds)
     jobs += kind->jobs;

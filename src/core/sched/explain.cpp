@@ -36,14 +36,11 @@ Status check_types(const Impl& index, const Resources& r) {
   if (r.gpu_types.empty())
     return {};
   std::set<std::string> have;
-  for (const NodeState& n : index.nodes) {
+  for (const NodeState& n : index.nodes)
     for (const GpuShape& g : n.shape.gpus)
       have.insert(g.type);
-  }
-  for (const std::string& type : r.gpu_types) {
-    if (have.contains(type))
-      return {};
-  }
+  if (std::ranges::any_of(r.gpu_types, [&](const auto& type) { return have.contains(type); }))
+    return {};
   const std::string& first = r.gpu_types.front();
   // "A100" where A100-40 and A100-80 exist: they differ in price and memory, so the user chooses.
   std::vector<std::string> variants;
@@ -55,8 +52,12 @@ Status check_types(const Impl& index, const Resources& r) {
         fmt::format("no GPU has exactly the type {}; GPUs here: {}", first, inventory(index)),
         fmt::format("use --gpu-type {}", join(variants, ",")));
   const std::string close = nearest(first, {have.begin(), have.end()});
+  if (close.empty() || lower(close)[0] != lower(first)[0])  // A100 is not a typo of H100
+    return infeasible(
+        fmt::format("no node has GPUs of type {}; GPUs here: {}", first, inventory(index)),
+        fmt::format("use --gpu-type {}, or omit it", join({have.begin(), have.end()}, ",")));
   return infeasible(fmt::format("unknown GPU type \"{}\"; GPUs here: {}", first, inventory(index)),
-                    close.empty() ? "" : fmt::format("did you mean {}?", close));
+                    fmt::format("did you mean {}?", close));
 }
 
 std::int64_t nodes_for(const Impl& index, const PlacementClass& c, std::int64_t gpus) {
@@ -472,18 +473,7 @@ Status fits_empty_nodes(const SchedIndex& wrapped, const JobRequest& job) {
       return pass(std::move(ok.error()), "role " + role.name);
     first += role.tasks;
   }
-  const Impl& index = wrapped.impl();
-  IndexContents empty{.settings = index.settings};
-  for (const NodeState& node : index.nodes) {
-    if (!node.present)
-      continue;
-    empty.nodes.push_back(node.shape);
-    empty.nodes.back().use = NodeUse::schedulable;  // it may come back
-  }
-  for (const auto& [id, project] : index.projects)
-    empty.projects.push_back(project.settings);
-  const SchedIndex fresh = SchedIndex::rebuild(empty);
-  if (!place(fresh.impl(), class_of(fresh.impl(), job), job.tasks).empty())
+  if (fit_together_when_empty(wrapped.impl(), job))
     return {};
   return infeasible(
       fmt::format("the {} members of the group do not fit on the nodes together, even if these "

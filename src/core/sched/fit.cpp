@@ -106,6 +106,13 @@ std::optional<Placement> fit_on(const PlacementClass& c,
               .disk_mib = r.disk_mib};
   if (r.gpus <= 0)
     return p;
+  if (r.gpus == 1 && gpu >= 0) {
+    if (const auto there = card_fits(c, node.shape.gpus[static_cast<std::size_t>(gpu)],
+                                     gpus[static_cast<std::size_t>(gpu)], gpu)) {
+      p.gpus.push_back({there->gpu, there->share, there->mig_start});
+      return p;
+    }
+  }
   Cards cards;
   cards_on(c, node, gpus, cards);
   const std::size_t n = cards.count;
@@ -119,15 +126,9 @@ std::optional<Placement> fit_on(const PlacementClass& c,
   };
   if (wanted == 1) {
     // By default the fullest card, so that whole cards stay whole.
-    std::size_t best = n;
-    for (std::size_t at = 0; at < n && best == n; ++at)
-      best = cards.gpu[at] == gpu ? at : n;
-    if (best == n)
-      best = static_cast<std::size_t>(
-          std::min_element(cards.left.begin(),
-                           cards.left.begin() + static_cast<std::ptrdiff_t>(n)) -
-          cards.left.begin());
-    add(best);
+    add(static_cast<std::size_t>(
+        std::min_element(cards.left.begin(), cards.left.begin() + static_cast<std::ptrdiff_t>(n)) -
+        cards.left.begin()));
     return p;
   }
   Positions order;

@@ -30,22 +30,44 @@ inline std::uint64_t mark_of(std::uint64_t type_hash) {
 inline constexpr std::uint64_t mark_of_any = std::uint64_t{1} << 63;  // every node has it
 
 // What most tasks that do not fit need more of: read before anything else of a group, because most
-// groups have no capacity for most classes. Small, because many are read in a row; values beyond
-// 32 bits are cut off.
-struct FreeBrief {
-  std::uint64_t type_marks = 0;  // mark_of() the types of its cards, and mark_of_any
-  std::int32_t cpu_milli = 0;    // -1: its nodes accept no jobs
-  std::int32_t mem_mib = 0;
-  std::int32_t most_milli = 0;  // on one card
-  std::int32_t idle_cards = 0;  // all their compute is free
+// groups have no capacity for most classes. Many are read in a row, so the numbers stand side by
+// side, each below a bit that is set: one subtraction compares two of them, and a number that is
+// too small borrows the bit above it. Larger numbers than there are bits for are cut off.
+class FreeBrief {
+ public:
+  FreeBrief() = default;
+  // Of a group: marks of the types of its cards and mark_of_any (none: its nodes accept no jobs);
+  // the most that is free on one card; cards of which all compute is free. Of a task: what it
+  // needs, with the marks of the types that it accepts.
+  FreeBrief(std::uint64_t type_marks,
+            std::int64_t cpu_milli,
+            std::int64_t mem_mib,
+            std::int32_t most_milli,
+            std::int32_t idle_cards)
+      : type_marks_(type_marks),
+        cores_(guards | cut(cpu_milli, 31) << 32 | cut(mem_mib, 31)),
+        cards_(guards | cut(most_milli, 15) << 32 | cut(idle_cards, 15)) {}
+  // Without branches: what the answer depends on differs from group to group.
+  bool covers(const FreeBrief& need) const {
+    const std::uint64_t left =
+        (cores_ - (need.cores_ ^ guards)) & (cards_ - (need.cards_ ^ guards)) & guards;
+    const bool typed = (type_marks_ & need.type_marks_) != 0;
+    return static_cast<int>(left == guards) & static_cast<int>(typed);
+  }
+
+ private:
+  static constexpr std::uint64_t guards = std::uint64_t{1} << 63 | std::uint64_t{1} << 31;
+  static std::uint64_t cut(std::int64_t value, int bits) {
+    const std::int64_t most = (std::int64_t{1} << bits) - 1;
+    return static_cast<std::uint64_t>(std::clamp(value, std::int64_t{0}, most));
+  }
+  std::uint64_t type_marks_ = 0, cores_ = guards, cards_ = guards;
 };
-inline std::int32_t brief_of(std::int64_t value) {
-  return static_cast<std::int32_t>(std::min<std::int64_t>(value, INT32_MAX));
-}
 
 // Cards of a node that are alike in every respect, as far as a share of one of them is concerned.
 struct AlikeCards {
   std::int32_t rank = 0;  // of the first of them
+  std::int32_t count = 1;
   std::int32_t free_milli = 0;
   std::int32_t usable_milli = 0;  // the smaller of free compute and free memory
   bool shared = true;             // healthy, and given out in shares, not in MIG instances

@@ -51,7 +51,11 @@ void SchedIndex::upsert_project(const ProjectSettings& settings) {
   ProjectState& p = x.project(settings.id);
   const bool requeue = p.settings.policy != settings.policy ||
                        p.settings.regions != settings.regions || p.settings.pools != settings.pools;
+  x.guaranteed_milli -= p.settings.guaranteed_milli;
+  x.firm_borrowed_milli -= p.firm_borrowed_milli();
   p.settings = settings;
+  x.guaranteed_milli += p.settings.guaranteed_milli;
+  x.firm_borrowed_milli += p.firm_borrowed_milli();
   ++x.version;
   if (!requeue)
     return;
@@ -127,10 +131,13 @@ void SchedIndex::Impl::account(const RunningJob& job, int sign) {
   if (user.jobs == 0)
     p.users.erase(job.request.user);
   const bool gives_way = job.request.spot || job.request.yields != Yields::never;
-  if (gives_way)
+  if (gives_way) {
     yielding += sign;
-  else
+  } else {
+    firm_borrowed_milli -= p.firm_borrowed_milli();
     p.firm_milli += sign * milli;
+    firm_borrowed_milli += p.firm_borrowed_milli();
+  }
   if (job.request.moves_after.ns > 0)
     movable += sign;
   if (job.request.spot)

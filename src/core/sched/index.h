@@ -10,10 +10,11 @@
 // Everything here can be recomputed from IndexContents; check_invariants() does so.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
-#include <deque>
 #include <functional>
+#include <list>
 #include <map>
 #include <memory>
 #include <set>
@@ -136,7 +137,11 @@ struct ProjectState {
   std::int64_t firm_milli = 0;     // …of these, jobs that cannot be preempted
   std::int64_t covered_milli() const {
     return running_milli - spot_milli;
-  }                         // counts against the guarantee
+  }  // counts against the guarantee
+  // What cannot be preempted beyond the guarantee.
+  std::int64_t firm_borrowed_milli() const {
+    return std::max<std::int64_t>(0, firm_milli - settings.guaranteed_milli);
+  }
   std::set<KindKey> kinds;  // with ready jobs
   std::map<UserId, UserRunning> users;
   std::map<UserId, UserHad> had;
@@ -148,6 +153,7 @@ struct SchedIndex::Impl {
   std::vector<Slot> free_slots;
   std::unordered_map<NodeId, Slot> slot_of;
   std::map<ProjectId, ProjectState> projects;
+  std::int64_t guaranteed_milli = 0, firm_borrowed_milli = 0;  // of all projects
   std::unordered_map<JobId, QueuedJob> queued;
   std::unordered_map<JobId, RunningJob> running;
   // Running jobs by their known ends; jobs asked to leave at 0.
@@ -199,10 +205,16 @@ struct SchedIndex::Impl {
   };
   Capacity capacity_of(const PlacementClass& c);
   std::unordered_map<std::string, Capacity> capacities;
+  void keep_capacity(const std::string& key, Capacity capacity);
   // Nodes that differ in these labels, or in free disk if it is asked for, are no longer alike.
   void ask_labels(const LabelMap& labels, bool disk);
   const PackModel& packing();  // rebuilt when first needed after a change
-  const PackView& view_of(NodeGroup& group);
+  const PackView& view_of(NodeGroup& group) {
+    if (group.seen_by != model_version)
+      look_at(group);
+    return group.view;
+  }
+  void look_at(NodeGroup& group);
   void take(const Placement& placement, const JobRequest& request);  // the node's capacity shrinks
   void give(const Placement& placement, const JobRequest& request);
 
@@ -312,6 +324,9 @@ CandidateOrder& candidates(SchedIndex::Impl& index, const PlacementClass& c);
 std::vector<Placement> place(SchedIndex::Impl& index, const PlacementClass& c, std::int32_t tasks);
 // The same for the members of a group, which may share nodes (place_roles.cpp).
 std::vector<Placement> place_roles(SchedIndex::Impl& index, const PlacementClass& c);
+// Whether all members of a group have a place together on the nodes if these were empty. Pools ask
+// every second for each group that waits, so the answer is kept until a node's shape changes.
+bool fit_together_when_empty(SchedIndex::Impl& index, const JobRequest& job);
 // Places for one task of the class, the best first; of nodes that are alike, only one.
 std::vector<Placement> options_for(SchedIndex::Impl& index,
                                    const PlacementClass& c,

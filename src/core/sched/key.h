@@ -52,11 +52,12 @@ class KeyWriter {
   }
   // Seven bits per byte: small numbers, the common case in requests, stay small.
   void number(std::uint64_t n) {
-    while (n >= 0x80) {
-      out.push_back(static_cast<char>(n | 0x80));
-      n >>= 7;
-    }
-    out.push_back(static_cast<char>(n));
+    char bytes[10];
+    std::size_t count = 0;
+    for (; n >= 0x80; n >>= 7)
+      bytes[count++] = static_cast<char>(n | 0x80);
+    bytes[count++] = static_cast<char>(n);
+    out.append(bytes, count);
   }
 };
 

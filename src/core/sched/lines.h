@@ -10,7 +10,7 @@
 #pragma once
 
 #include <array>
-#include <deque>
+#include <list>
 #include <map>
 #include <queue>
 #include <vector>
@@ -96,6 +96,8 @@ class Line {
   Front take_first();  // removes its part from the line until put_back()
   LinePart& taken() { return *taken_; }
   void put_back();
+  // Whether nothing would be left if its taken part were put back now.
+  bool done() const { return order_.empty() && (!taken_ || taken_->empty()); }
   bool operator>(const Line& o) const;  // compares the ranks of the first jobs
 
  private:
@@ -117,7 +119,7 @@ class Lines {
   void put_back(Line& line);
 
  private:
-  std::deque<Line> all_;
+  std::list<Line> all_;
   std::priority_queue<Line*, std::vector<Line*>, Later<Line>> order_;
 };
 

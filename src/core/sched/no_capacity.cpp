@@ -192,8 +192,8 @@ void Pass::hold_after_oldest(const JobRequest& request, const PlacementClass& c)
   });
   if (by_start.size() > releases_max)
     by_start.resize(releases_max);
-  if (hold_after(request, c, by_start))
-    commit_.from = now_;
+  if (hold_after(request, c, by_start) && commit_)
+    commit_->from = now_;
 }
 
 void Pass::no_capacity(const Front& front) {
@@ -217,7 +217,7 @@ void Pass::no_capacity(const Front& front) {
   if (pending_.empty())
     return;
   Reserve reserve{
-      .job = front.job, .expected_start = known ? commit_.from : WallTime{}, .nodes = {}};
+      .job = front.job, .expected_start = known ? commit_->from : WallTime{}, .nodes = {}};
   for (const auto& [p, free] : pending_)
     reserve.nodes.push_back(p.node);
   plan_.reserves.push_back(std::move(reserve));

@@ -12,8 +12,9 @@ std::int32_t usable_on(std::int64_t memory_mib,
                        std::int64_t free_milli,
                        std::int64_t free_mem_mib) {
   std::int64_t milli = std::max<std::int64_t>(free_milli, 0);
-  if (memory_mib > 0)
-    milli = std::min(milli, std::max<std::int64_t>(free_mem_mib, 0) * 1000 / memory_mib);
+  const std::int64_t memory = std::max<std::int64_t>(free_mem_mib, 0) * 1000;
+  if (memory < milli * memory_mib)  // only then is it worth a division
+    milli = memory / memory_mib;
   return static_cast<std::int32_t>(milli);
 }
 
@@ -48,33 +49,70 @@ void rank_cards(NodeState& node) {
   }
 }
 
+// The key of a shape without its id and name, its cards in the order of their keys; `bare`: also
+// without labels, rack and switch.
+struct AnonymousKey : KeyWriter {
+  const std::vector<std::string>& cards;  // their keys, sorted
+  const bool bare;
+
+  AnonymousKey(const NodeShape& shape, const std::vector<std::string>& keys, bool is_bare)
+      : cards(keys), bare(is_bare) {
+    NodeShape::fields(shape, *this);
+  }
+  void operator()(const char*, const NodeId&) { number(0); }
+  void operator()(const char* name, const std::string& text) {
+    if (std::string_view(name) == "name")
+      number(0);
+    else
+      add(text);
+  }
+  void operator()(const char*, const std::vector<GpuShape>&) {
+    number(cards.size());
+    for (const std::string& card : cards)
+      out += card;
+  }
+  void operator()(const char*, const Place& place) {
+    if (!bare)
+      return add(place);
+    Place wide = place;
+    wide.rack.clear();
+    wide.switch_name.clear();
+    add(wide);
+  }
+  void operator()(const char*, const LabelMap& labels) {
+    if (bare)
+      number(0);
+    else
+      add(labels);
+  }
+  template <class T>
+  requires std::is_arithmetic_v<T> || std::is_enum_v<T>
+  void operator()(const char*, const T& value) { add(value); }
+};
+
 // Fills the fields that depend on the node's shape alone.
 void describe(SchedIndex::Impl& index, NodeState& node) {
-  NodeShape anonymous = node.shape;
-  anonymous.id = {};
-  anonymous.name.clear();
+  const std::vector<GpuShape>& gpus = node.shape.gpus;
   std::vector<std::string> keys;
-  for (const GpuShape& g : node.shape.gpus)
-    keys.push_back(key_of(g));
-  std::vector<std::string> distinct = keys;
-  std::ranges::sort(distinct);
-  std::ranges::sort(anonymous.gpus, {}, [](const GpuShape& g) { return key_of(g); });
-  distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
+  keys.reserve(gpus.size());
+  for (std::size_t i = 0; i < gpus.size(); ++i)  // the cards of a node are mostly alike
+    keys.push_back(i > 0 && gpus[i] == gpus[i - 1] ? keys[i - 1] : key_of(gpus[i]));
+  std::vector<std::string> sorted = keys;
+  std::ranges::sort(sorted);
   node.kin.clear();
   node.ranked.clear();
   node.type_marks = mark_of_any;
-  for (const GpuShape& g : node.shape.gpus)
-    node.type_marks |= mark_of(hash_text(g.type));
+  for (std::size_t i = 0; i < gpus.size(); ++i)
+    if (i == 0 || gpus[i].type != gpus[i - 1].type)
+      node.type_marks |= mark_of(hash_text(gpus[i].type));
+  node.shape_hash = hash_text(AnonymousKey(node.shape, sorted, false).out);
+  node.bare_hash = hash_text(AnonymousKey(node.shape, sorted, true).out);
+  sorted.erase(std::unique(sorted.begin(), sorted.end()), sorted.end());
   for (std::size_t i = 0; i < keys.size(); ++i) {
     node.kin.push_back(
-        static_cast<std::uint8_t>(std::ranges::lower_bound(distinct, keys[i]) - distinct.begin()));
+        static_cast<std::uint8_t>(std::ranges::lower_bound(sorted, keys[i]) - sorted.begin()));
     node.ranked.push_back(static_cast<std::uint8_t>(i));
   }
-  node.shape_hash = hash_text(key_of(anonymous));
-  anonymous.labels.clear();
-  anonymous.place.rack.clear();
-  anonymous.place.switch_name.clear();
-  node.bare_hash = hash_text(key_of(anonymous));
   for (Closeness level : {Closeness::anywhere, Closeness::region, Closeness::zone, Closeness::rack,
                           Closeness::switch_}) {
     const auto l = static_cast<std::size_t>(level);
@@ -110,16 +148,14 @@ void SchedIndex::Impl::node_changed(NodeState& node) {
   rank_cards(node);
   node.free_milli = 0;
   const bool open = node.shape.use == NodeUse::schedulable;
-  FreeBrief brief{.type_marks = node.type_marks,
-                  .cpu_milli = open ? brief_of(node.free_cpu_milli) : -1,
-                  .mem_mib = brief_of(node.free_mem_mib)};
+  std::int32_t most_milli = 0, idle_cards = 0;
   std::uint64_t h = mix(node.bare_hash, static_cast<std::uint64_t>(node.free_cpu_milli));
   h = mix(h, static_cast<std::uint64_t>(node.free_mem_mib) << 1 | (node.tasks == 0));
   for (std::uint8_t i : node.ranked) {
     const GpuState& g = node.gpus[i];
     node.free_milli += g.free_milli;
-    brief.most_milli = std::max(brief.most_milli, g.free_milli);
-    brief.idle_cards += g.free_milli >= whole_gpu_milli;
+    most_milli = std::max(most_milli, g.free_milli);
+    idle_cards += g.free_milli >= whole_gpu_milli;
     h = mix(h, static_cast<std::uint64_t>(g.free_milli) << 40 ^
                    static_cast<std::uint64_t>(g.free_mem_mib));
     if (g.mig_used != 0)
@@ -132,6 +168,9 @@ void SchedIndex::Impl::node_changed(NodeState& node) {
   }
   if (disk_asked)
     h = mix(h, static_cast<std::uint64_t>(node.free_disk_mib));
+  const bool takes_jobs = open && node.free_cpu_milli >= 0 && node.free_mem_mib >= 0;
+  const FreeBrief brief(takes_jobs ? node.type_marks : 0, node.free_cpu_milli, node.free_mem_mib,
+                        most_milli, idle_cards);
   node.group = groups.move(
       static_cast<Slot>(&node - nodes.data()), node.group, h, node.hash,
       {static_cast<std::uint64_t>(std::reduce(node.awaited.begin(), node.awaited.end(), 0)),
@@ -141,7 +180,6 @@ void SchedIndex::Impl::node_changed(NodeState& node) {
 }
 
 SchedIndex::Impl::Capacity SchedIndex::Impl::capacity_of(const PlacementClass& c) {
-  constexpr std::size_t kept_max = 4096;
   if (auto it = capacities.find(c.key); it != capacities.end())
     return it->second;
   Capacity out;
@@ -155,10 +193,15 @@ SchedIndex::Impl::Capacity SchedIndex::Impl::capacity_of(const PlacementClass& c
     if (n.domain[level] >= 0)
       out.together = std::max(out.together, ++in[static_cast<std::size_t>(n.domain[level])]);
   }
+  keep_capacity(c.key, out);
+  return out;
+}
+
+void SchedIndex::Impl::keep_capacity(const std::string& key, Capacity capacity) {
+  constexpr std::size_t kept_max = 4096;
   if (capacities.size() >= kept_max)
     capacities.clear();
-  capacities.emplace(c.key, out);
-  return out;
+  capacities.emplace(key, capacity);
 }
 
 void SchedIndex::Impl::ask_labels(const LabelMap& labels, bool disk) {
@@ -188,9 +231,7 @@ const PackModel& SchedIndex::Impl::packing() {
   return *model;
 }
 
-const PackView& SchedIndex::Impl::view_of(NodeGroup& group) {
-  if (group.seen_by == model_version)
-    return group.view;
+void SchedIndex::Impl::look_at(NodeGroup& group) {
   const NodeState& node = nodes[group.members.back()];
   PackNode& pack = group.pack;
   pack.type =
@@ -207,8 +248,10 @@ const PackView& SchedIndex::Impl::view_of(NodeGroup& group) {
     if (i < static_cast<std::size_t>(pack.gpus))
       pack.free[i] = usable;
     const std::uint8_t before = node.ranked[i == 0 ? 0 : i - 1];
-    if (i > 0 && node.kin[card] == node.kin[before] && state == node.gpus[before])
+    if (i > 0 && node.kin[card] == node.kin[before] && state == node.gpus[before]) {
+      ++group.cards.back().count;
       continue;
+    }
     group.cards.push_back({.rank = static_cast<std::int32_t>(i),
                            .free_milli = state.free_milli,
                            .usable_milli = usable,
@@ -219,7 +262,6 @@ const PackView& SchedIndex::Impl::view_of(NodeGroup& group) {
   }
   model->look(pack, group.view);
   group.seen_by = model_version;
-  return group.view;
 }
 
 namespace {
@@ -365,13 +407,16 @@ void SchedIndex::upsert_node(const NodeShape& shape) {
   // The number of GPUs per type has changed.
   if (!node->present || node->shape.gpus != shape.gpus)
     x.model.reset();
-  NodeShape as_before = shape;
-  as_before.use = node->shape.use;
-  if (as_before != node->shape)
+  const NodeUse used = std::exchange(node->shape.use, shape.use);
+  const bool other_shape = !node->present || node->shape != shape;
+  if (other_shape)
     x.capacities.clear();
+  const bool described = node->present && !other_shape && used == shape.use;
   node->present = true;
-  node->shape = shape;
-  describe(x, *node);
+  if (other_shape)
+    node->shape = shape;
+  if (!described)
+    describe(x, *node);
   if (other_cards)
     x.count_sleepers(*node);
   set_free(*node);

@@ -12,13 +12,6 @@ void CandidateOrder::clear() {
   kept_ = 0;
 }
 
-void CandidateOrder::add(const Open& entry) {
-  if (open_.size() % block == 0)
-    least_.push_back(closed);
-  open_.push_back(entry);
-  least_.back() = std::min(least_.back(), entry.score);
-}
-
 void CandidateOrder::tidy(const NodeGroups& groups) {
   if (open_.size() <= 2 * kept_ + 4 * block)
     return;

@@ -6,6 +6,7 @@
 // scores of blocks of entries; memory of the class is touched only for groups that fit.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <vector>
@@ -35,7 +36,12 @@ class CandidateOrder {
   std::uint64_t model_version = 0;
 
   void clear();
-  void add(const Open& entry);
+  void add(const Open& entry) {
+    if (open_.size() % block == 0)
+      least_.push_back(closed);
+    open_.push_back(entry);
+    least_.back() = std::min(least_.back(), entry.score);
+  }
   // Drops dead entries, if many may have gathered.
   void tidy(const NodeGroups& groups);
   // The live entries with the lowest score; empty if none is alive.

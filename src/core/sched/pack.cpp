@@ -58,6 +58,7 @@ PackModel::PackModel(const Typical& typical,
       shares[task.milli] += task.weight;
     }
     fill_usable(type, grouped);
+    fill_within(type);
     fill_waste(type, shares);
   }
 }
@@ -210,7 +211,20 @@ void PackModel::fill_usable(Type& type,
   }
 }
 
+void PackModel::fill_within(Type& type) {
+  type.within.resize(whole_gpu_milli + 1);
+  for (std::int32_t milli = 0; milli <= whole_gpu_milli; ++milli)
+    type.within[static_cast<std::size_t>(milli)] = static_cast<std::uint16_t>(
+        std::ranges::upper_bound(type.levels, milli) - type.levels.begin());
+}
+
+std::size_t PackModel::Type::levels_within(std::int32_t milli) const {
+  return within[static_cast<std::size_t>(std::clamp(milli, 0, whole_gpu_milli))];
+}
+
 std::size_t PackModel::Type::rank(std::int64_t cpu_milli) const {
+  if (!cpu_steps.empty() && cpu_milli >= cpu_steps.back())  // most nodes: no search
+    return cpu_steps.size();
   return static_cast<std::size_t>(std::upper_bound(cpu_steps.begin(), cpu_steps.end(), cpu_milli) -
                                   cpu_steps.begin());
 }
@@ -227,23 +241,29 @@ void PackModel::look(const PackNode& node, PackView& out) const {
     out.idle_milli += node.free[static_cast<std::size_t>(i)];
   out.stranded = stranded(out.idle_milli, out.cpu_milli);
   out.levels.clear();
+  out.reached = 0;
   double usable = 0;
   if (node.type >= 0) {
     const Type& type = types_[static_cast<std::size_t>(node.type)];
-    const double* weight = type.row(node.cpu_milli);
-    for (std::int32_t milli : type.levels) {
-      PackView::Level level;
-      for (int i = 0; i < node.gpus; ++i) {
-        const std::int32_t left = node.free[static_cast<std::size_t>(i)];
-        if (left >= milli) {
-          ++level.cards;
-          level.sum += left;
-        }
-      }
-      out.levels.push_back(level);
-      usable += weight[std::min(level.cards, type.cards_max)] * level.sum;
-      weight += type.cards_max + 1;
+    out.levels.resize(type.levels.size());
+    // Each card is counted at the highest level that it reaches, then also at the lower ones.
+    for (int i = 0; i < node.gpus; ++i) {
+      const std::int32_t left = node.free[static_cast<std::size_t>(i)];
+      const std::size_t within = type.levels_within(left);
+      if (within == 0)
+        continue;
+      PackView::Level& highest = out.levels[within - 1];
+      ++highest.cards;
+      highest.sum += left;
+      out.reached = std::max(out.reached, within);
     }
+    for (std::size_t l = out.reached; l-- > 1;) {
+      out.levels[l - 1].cards += out.levels[l].cards;
+      out.levels[l - 1].sum += out.levels[l].sum;
+    }
+    const double* weight = type.row(node.cpu_milli);
+    for (std::size_t l = 0; l < out.reached; ++l, weight += type.cards_max + 1)
+      usable += weight[std::min(out.levels[l].cards, type.cards_max)] * out.levels[l].sum;
   }
   out.fragment = (static_cast<double>(out.idle_milli) - usable) / 1000.0;
 }
@@ -265,6 +285,9 @@ double PackModel::stranded(std::int64_t idle_milli, std::int64_t cpu_milli) cons
   if (cores_per_gpu_.empty())
     return 0;
   const double idle = static_cast<double>(idle_milli) / 1000.0;
+  // The most demanding quarter is fed: so are the others.
+  if (static_cast<double>(cpu_milli) / cores_per_gpu_.back() >= idle)
+    return 0;
   double sum = 0;
   for (const double cores : cores_per_gpu_)
     sum += std::max(0.0, idle - static_cast<double>(cpu_milli) / cores);
@@ -288,30 +311,30 @@ double PackModel::finish(const PackView& before,
 double PackModel::score_card(const PackView& before,
                              std::int32_t free,
                              std::int32_t rest,
-                             std::int64_t cpu_after) const {
-  const std::int64_t idle = before.idle_milli - free + rest;
+                             std::int64_t cpu_after,
+                             std::int32_t cards) const {
+  const std::int64_t idle = before.idle_milli - std::int64_t{cards} * (free - rest);
   if (before.type < 0)
     return finish(before, static_cast<double>(idle) / 1000.0, 0, idle, cpu_after);
   const Type& type = types_[static_cast<std::size_t>(before.type)];
+  const int most = type.cards_max;
   const double* weight = type.row(cpu_after);
   double usable = 0;
-  for (std::size_t l = 0; l < type.levels.size(); ++l, weight += type.cards_max + 1) {
-    PackView::Level level = before.levels[l];
-    if (level.cards == 0)
-      break;  // levels are sorted: the rest has no card either
-    const std::int32_t milli = type.levels[l];
-    if (free >= milli) {
-      --level.cards;
-      level.sum -= free;
-    }
-    if (rest >= milli) {
-      ++level.cards;
-      level.sum += rest;
-    }
-    usable += weight[std::min(level.cards, type.cards_max)] * level.sum;
-  }
-  const double waste = static_cast<double>(type.waste[static_cast<std::size_t>(rest)]) -
-                       static_cast<double>(type.waste[static_cast<std::size_t>(free)]);
+  // Levels that the cards still reach, levels that they reached before, and the others.
+  const PackView::Level* level = before.levels.data();
+  const PackView::Level *kept = level + type.levels_within(rest),
+                        *lost = level + type.levels_within(free), *end = level + before.reached;
+  for (; level < kept; ++level, weight += most + 1)
+    usable += weight[std::min(level->cards, most)] * (level->sum - cards * (free - rest));
+  for (; level < lost; ++level, weight += most + 1)
+    usable += weight[std::min(level->cards - cards, most)] * (level->sum - cards * free);
+  for (; level < end; ++level, weight += most + 1)
+    usable += weight[std::min(level->cards, most)] * level->sum;
+  const double each = static_cast<double>(type.waste[static_cast<std::size_t>(rest)]) -
+                      static_cast<double>(type.waste[static_cast<std::size_t>(free)]);
+  double waste = each;
+  for (std::int32_t more = 1; more < cards; ++more)
+    waste += each;
   return finish(before, (static_cast<double>(idle) - usable) / 1000.0, waste, idle, cpu_after);
 }
 

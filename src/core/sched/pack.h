@@ -59,6 +59,7 @@ struct PackView {
     std::int32_t sum = 0;
   };
   std::vector<Level> levels;  // same levels as the model's, by rising milli
+  std::size_t reached = 0;    // the first so many of them have cards
 };
 
 class PackModel {
@@ -75,12 +76,13 @@ class PackModel {
   double card_waste(int type, std::int32_t free_milli) const;
   void look(const PackNode& node, PackView& out) const;
 
-  // The score of a task: on one card, with `free` before and `rest` after; without cards; or on
-  // several cards, so that the node becomes `after`.
+  // The score of a task: on one card, with `free` before and `rest` after, or on so many cards
+  // alike; without cards; or on several cards, so that the node becomes `after`.
   double score_card(const PackView& before,
                     std::int32_t free,
                     std::int32_t rest,
-                    std::int64_t cpu_after) const;
+                    std::int64_t cpu_after,
+                    std::int32_t cards = 1) const;
   double score_cores(const PackView& before, std::int64_t cpu_after) const;
   double score_cards(const PackNode& before_node,
                      const PackView& before,
@@ -89,6 +91,7 @@ class PackModel {
  private:
   struct Type {
     std::vector<std::int32_t> levels;     // the shares that typical tasks ask for, rising
+    std::vector<std::uint16_t> within;    // by milli: how many of these fit
     std::vector<std::int64_t> cpu_steps;  // the cores that they ask for, rising
     int cards_max = 0;                    // the most cards that one of them asks for
     // The part of the typical workload that can use a card of a level, by free cards of that level
@@ -96,6 +99,7 @@ class PackModel {
     std::vector<double> usable;
     std::vector<float> waste;  // by milli left on a card
     double scarcity = 0;
+    std::size_t levels_within(std::int32_t milli) const;
     std::size_t rank(std::int64_t cpu_milli) const;
     const double* row(std::int64_t cpu_milli) const;
   };
@@ -110,6 +114,7 @@ class PackModel {
   void fill_cores_per_gpu(const Typical& typical);
   std::vector<PopularTask> popular_tasks(const Typical& typical, double& covered) const;
   void fill_waste(Type& type, const std::map<std::int32_t, double>& shares) const;
+  static void fill_within(Type& type);
   void fill_usable(Type& type,
                    const std::map<std::pair<std::int32_t, std::int32_t>,
                                   std::map<std::int64_t, double>>& grouped) const;

@@ -61,6 +61,7 @@ class Pass {
             const Holds::Leaves& leaves,
             bool own = false);
   void settle();
+  void count_start();
   void start(const Front& front, JobId job, std::vector<Placement> placements, bool own = false);
   std::vector<Placement> place_reserved(const Kind& kind) const;
   std::vector<Placement> place_reserved(const PlacementClass& c,
@@ -108,6 +109,7 @@ class Pass {
     const JobRequest* request = nullptr;  // none: all capacity is taken
     Holds::Leaves leaves;
     bool own = false;
+    bool counted = false;  // by tally_
   };
   Starting starting_;             // of the last start, whose capacity is not taken yet
   std::set<JobId> started_jobs_;  // out of turn, by backfill
@@ -119,9 +121,9 @@ class Pass {
     WallTime from;
     bool asks_spot = false;
   };
-  Commit commit_;
+  std::optional<Commit> commit_;
   std::vector<std::pair<WallTime, const RunningJob*>> releases_;
-  std::deque<RunningJob> started_now_;  // by this pass: they end too
+  std::list<RunningJob> started_now_;  // by this pass: they end too
   std::int32_t tries_ = 0;
   std::uint64_t pass_ = 0;
   int preemptors_ = 0, holds_tried_ = 0;

@@ -5,7 +5,9 @@
 // single task takes the first node of the best group. A gang, or a replica that keeps apart from
 // its siblings, walks the nodes of all open groups, which is one pass over small numbers.
 #include <algorithm>
+#include <array>
 #include <limits>
+#include <span>
 
 #include "core/sched/index.h"
 #include "core/sched/key.h"
@@ -61,73 +63,77 @@ Scored score_exactly(Impl& index,
 // What a class asks for, as the log of groups is read for it.
 class Need {
  public:
-  explicit Need(const PlacementClass& c) {
+  explicit Need(const PlacementClass& c) : resources_(c.resources) {
     const Constraints& k = c.constraints;
     const Resources& r = c.resources;
     anywhere_ = k.regions.empty() && k.zones.empty() && k.fabrics.empty() && k.pools.empty() &&
                 k.placement_group.empty() && k.labels.empty() && c.home_regions.empty() &&
                 c.home_pools.empty() && r.disk_mib <= 0;
-    share_ = r.gpus == 1 && !r.takes_node() && !c.mig && k.only_gpus.empty();
-    least_.cpu_milli = brief_of(r.cpu_milli);
-    least_.mem_mib = brief_of(r.mem_mib);
-    least_.type_marks = mark_of_any;
+    const bool cards = r.gpus > 0 && !r.takes_node() && !c.mig;
+    alike_ = cards && k.only_gpus.empty() &&
+             (r.gpus == 1 || (r.share.milli >= whole_gpu_milli && !k.nvlink_required));
+    std::uint64_t marks = mark_of_any;
     if (r.gpus > 0 && !r.gpu_types.empty()) {
-      least_.type_marks = 0;
+      marks = 0;
       for (const std::string& type : r.gpu_types) {
         types_.push_back(hash_text(type));
-        least_.type_marks |= mark_of(types_.back());
+        marks |= mark_of(types_.back());
       }
     }
-    if (r.gpus <= 0 || r.takes_node() || c.mig)
-      return;
-    if (r.gpus > 1 && r.share.milli >= whole_gpu_milli)
-      least_.idle_cards = r.gpus;
-    else
-      least_.most_milli = r.share.milli;
+    const bool whole = cards && r.gpus > 1 && r.share.milli >= whole_gpu_milli;
+    least_ = FreeBrief(marks, r.cpu_milli, r.mem_mib, cards && !whole ? r.share.milli : 0,
+                       whole ? r.gpus : 0);
   }
 
-  // Whether a task of the class certainly does not fit on a node of the group. Without branches:
-  // what the answer depends on differs from group to group.
-  bool surely_full(const FreeBrief& brief) const {
-    return static_cast<int>(brief.cpu_milli < least_.cpu_milli) |
-           static_cast<int>(brief.mem_mib < least_.mem_mib) |
-           static_cast<int>((brief.type_marks & least_.type_marks) == 0) |
-           static_cast<int>(brief.most_milli < least_.most_milli) |
-           static_cast<int>(brief.idle_cards < least_.idle_cards);
-  }
-  bool anywhere() const { return anywhere_; }  // every node that accepts jobs will do
-  bool share() const { return share_; }        // of one card, no matter which of a node
+  const FreeBrief& least() const { return least_; }  // that a group must have; of the types, one
+  bool anywhere() const { return anywhere_; }        // every node that accepts jobs will do
+  // It takes a share of one card or several whole cards, no matter which of those alike.
+  bool alike() const { return alike_; }
   bool takes(const AlikeCards& cards) const {
     return cards.shared &&
            (types_.empty() || std::ranges::find(types_, cards.type_hash) != types_.end());
   }
+  // share_of_card(), computed once for all cards of one size.
+  const Share* share_of(const AlikeCards& cards) {
+    if (cards.memory_mib != memory_mib_) {
+      memory_mib_ = cards.memory_mib;
+      share_ = effective_share(resources_.share, memory_mib_);
+    }
+    const bool fits = resources_.share.mem_mib <= memory_mib_ && share_.milli > 0 &&
+                      cards.free_milli >= share_.milli && cards.free_mem_mib >= share_.mem_mib;
+    return fits ? &share_ : nullptr;
+  }
 
  private:
+  const Resources& resources_;
   std::vector<std::uint64_t> types_;  // hashes of the types asked for
-  FreeBrief least_;                   // that a group must have; of the types, one
-  bool anywhere_ = false, share_ = false;
+  FreeBrief least_;
+  bool anywhere_ = false, alike_ = false;
+  std::int64_t memory_mib_ = -1;  // of the cards that `share_` is for
+  Share share_;
 };
 
-// The same as score_exactly() for a share of any card, read from the group alone: nodes lie far
-// apart in memory.
-Scored score_share(Impl& index, const Need& need, const PlacementClass& c, NodeGroup& group) {
+// The same as score_node() for tasks of alike cards, read from the group alone: nodes lie far apart
+// in memory. Nothing: it depends on which cards of several kinds the task takes.
+std::optional<Scored> score_alike(Impl& index, Need& need, const Resources& r, NodeGroup& group) {
   Scored best;
   const PackView& view = index.view_of(group);
-  const std::int64_t cpu_after = view.cpu_milli - c.resources.cpu_milli;
+  const std::int64_t cpu_after = view.cpu_milli - r.cpu_milli;
   for (const AlikeCards& cards : group.cards) {
-    if (cards.free_milli < c.resources.share.milli || !need.takes(cards))
+    if (cards.free_milli < r.share.milli || !need.takes(cards))
       continue;
-    const auto share =
-        share_of_card(c.resources.share, cards.memory_mib, cards.free_milli, cards.free_mem_mib);
+    const Share* share = need.share_of(cards);
     if (!share)
       continue;
+    const bool shown = cards.rank + r.gpus <= PackNode::gpus_max;
+    if (r.gpus > 1 && (best.gpu >= 0 || cards.count < r.gpus || !shown))
+      return std::nullopt;
     const double s =
-        cards.rank < PackNode::gpus_max
-            ? index.model->score_card(view, cards.usable_milli,
-                                      usable_on(cards.memory_mib, cards.free_milli - share->milli,
-                                                cards.free_mem_mib - share->mem_mib),
-                                      cpu_after)
-            : index.model->score_cores(view, cpu_after);
+        shown ? index.model->score_card(view, cards.usable_milli,
+                                        usable_on(cards.memory_mib, cards.free_milli - share->milli,
+                                                  cards.free_mem_mib - share->mem_mib),
+                                        cpu_after, r.gpus)
+              : index.model->score_cores(view, cpu_after);
     if (s < best.score)
       best = {s, cards.rank};
   }
@@ -176,17 +182,24 @@ Scored score_node(Impl& index, const PlacementClass& c, const NodeState& node, N
   return out;
 }
 
-Scored score_group(Impl& index, const Need& need, const PlacementClass& c, NodeGroup& group) {
-  const NodeState& node = index.nodes[group.members.back()];
-  if (!need.share())
-    return score_node(index, c, node, group);
-  if (!need.anywhere() && (node.free_disk_mib < c.resources.disk_mib || !allowed_alike(c, node)))
+Scored score_group(Impl& index, Need& need, const PlacementClass& c, NodeGroup& group) {
+  const auto node = [&]() -> const NodeState& {
+    return index.nodes[group.members.back()];
+  };
+  if (!need.alike())
+    return score_node(index, c, node(), group);
+  if (!need.anywhere() &&
+      (node().free_disk_mib < c.resources.disk_mib || !allowed_alike(c, node())))
     return {};
-  Scored out = score_share(index, need, c, group);
-  if (out.gpu < 0)
+  std::optional<Scored> out = score_alike(index, need, c.resources, group);
+  if (!out)
+    return score_node(index, c, node(), group);
+  if (out->gpu < 0)
     return {};
-  out.score += price_score(group.nano_usd_per_s);
-  return out;
+  if (c.resources.gpus > 1)
+    out->gpu = -1;  // fit() chooses them
+  out->score += price_score(group.nano_usd_per_s);
+  return *out;
 }
 
 }  // namespace
@@ -196,7 +209,7 @@ CandidateOrder& candidates(Impl& index, const PlacementClass& c) {
   index.packing();
   index.ask_labels(c.constraints.labels, c.resources.disk_mib > 0);
   NodeGroups& groups = index.groups;
-  const Need need(c);
+  Need need(c);
   const auto look = [&](GroupSlot g) {
     const Scored scored = score_group(index, need, c, groups.at(g));
     if (scored.score < CandidateOrder::closed)
@@ -207,18 +220,26 @@ CandidateOrder& candidates(Impl& index, const PlacementClass& c) {
     order.cursor = 0;
     order.model_version = index.model_version;
   }
+  const FreeBrief least = need.least();
   if (order.cursor < groups.log_base() || groups.log_end() - order.cursor > groups.size()) {
     for (GroupSlot g = 0; g < groups.size(); ++g) {
-      if (groups.since(g) != 0 && groups.since(g) >= order.cursor &&
-          !need.surely_full(groups.brief(g)))
+      if (groups.since(g) != 0 && groups.since(g) >= order.cursor && groups.brief(g).covers(least))
         look(g);
     }
   } else {
-    std::uint64_t at = order.cursor;
-    for (const NodeGroups::Logged& entry : groups.logged_since(at)) {
-      if (!need.surely_full(entry.brief) && groups.since(entry.group) == at)
-        look(entry.group);
-      ++at;
+    // Most entries are passed over, without a branch for each; the others are collected.
+    const std::span<const NodeGroups::Logged> log = groups.logged_since(order.cursor);
+    std::array<std::size_t, 128> kept;
+    for (std::size_t from = 0; from < log.size(); from += kept.size()) {
+      std::size_t count = 0;
+      for (std::size_t at = from, end = std::min(log.size(), from + kept.size()); at < end; ++at) {
+        kept[count] = at;
+        count += log[at].brief.covers(least);
+      }
+      for (const std::size_t at : std::span(kept).first(count)) {
+        if (groups.since(log[at].group) == order.cursor + at)
+          look(log[at].group);
+      }
     }
   }
   order.cursor = groups.log_end();
@@ -492,23 +513,23 @@ std::vector<Placement> place(Impl& index, const PlacementClass& c, std::int32_t 
   if (!c.members.empty())
     return place_roles(index, c);
   CandidateOrder& order = candidates(index, c);
-  std::vector<Open> chosen;
-  if (tasks == 1) {
-    const bool apart = c.constraints.spread == Spread::spread && c.constraints.spread_key != 0;
-    const Open best = apart ? choose_apart(index, c, order) : choose_one(index, c, order);
-    if (best.slot == no_slot)
-      return {};
-    chosen.push_back(best);
-  } else {
-    chosen = choose_gang(index, c, order, static_cast<std::size_t>(tasks));
-  }
   std::vector<Placement> placements;
-  placements.reserve(chosen.size());
-  for (const Open& o : chosen) {
+  const auto add = [&](const Open& o) {
     const NodeState& node = index.nodes[o.slot];
     placements.push_back(
         *fit(c, node, o.gpu < 0 ? -1 : node.ranked[static_cast<std::size_t>(o.gpu)]));
+  };
+  if (tasks == 1) {
+    const bool apart = c.constraints.spread == Spread::spread && c.constraints.spread_key != 0;
+    const Open best = apart ? choose_apart(index, c, order) : choose_one(index, c, order);
+    if (best.slot != no_slot)
+      add(best);
+    return placements;
   }
+  const std::vector<Open> chosen = choose_gang(index, c, order, static_cast<std::size_t>(tasks));
+  placements.reserve(chosen.size());
+  for (const Open& o : chosen)
+    add(o);
   return placements;
 }
 

@@ -168,4 +168,23 @@ JobRequest member_request(const JobRequest& request, std::int32_t task) {
   return member;
 }
 
+bool fit_together_when_empty(SchedIndex::Impl& index, const JobRequest& job) {
+  const std::string key = class_of(index, job).key + '\xff';  // no class's own key ends so
+  if (const auto known = index.capacities.find(key); known != index.capacities.end())
+    return known->second.together > 0;
+  IndexContents empty{.settings = index.settings};
+  for (const NodeState& node : index.nodes) {
+    if (!node.present)
+      continue;
+    empty.nodes.push_back(node.shape);
+    empty.nodes.back().use = NodeUse::schedulable;  // it may come back
+  }
+  for (const auto& [id, project] : index.projects)
+    empty.projects.push_back(project.settings);
+  const SchedIndex fresh = SchedIndex::rebuild(empty);
+  const bool fit = !place(fresh.impl(), class_of(fresh.impl(), job), job.tasks).empty();
+  index.keep_capacity(key, {.nodes = job.tasks, .together = fit ? job.tasks : 0});
+  return fit;
+}
+
 }  // namespace billow::sched

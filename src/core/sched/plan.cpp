@@ -65,6 +65,7 @@ void Pass::take(const Placement& placement,
 void Pass::settle() {
   if (!starting_.request)
     return;
+  count_start();
   const Start& last = plan_.starts.back();
   for (const Placement& p : last.placements)
     take(p, *starting_.request, starting_.leaves, starting_.own);
@@ -72,6 +73,14 @@ void Pass::settle() {
                           .placements = last.placements,
                           .started = now_});
   starting_.request = nullptr;
+}
+
+// Likewise it is counted when somebody asks for the usage of a project.
+void Pass::count_start() {
+  if (!starting_.request || starting_.counted)
+    return;
+  tally_.started(*starting_.request, plan_.starts.back().placements);
+  starting_.counted = true;
 }
 
 void Pass::repair() {
@@ -137,7 +146,6 @@ Stay Pass::stay_of(const JobRequest& request, WallTime from, WallTime end_if_now
 void Pass::start(const Front& front, JobId job, std::vector<Placement> placements, bool own) {
   const JobRequest& proto = front.kind->proto;
   starting_ = {&proto, leaves(proto, end_if_started(job)), own};
-  tally_.started(proto, placements);
   plan_.starts.push_back({job, std::move(placements), head_held_ && !own});
 }
 
@@ -277,6 +285,7 @@ void Pass::fill() {
 }
 
 void Pass::look_at(Line& line, Front front) {
+  count_start();
   if (started_jobs_.contains(front.job))
     return next_of(front, line);
   // Jobs started meanwhile may have used up the guarantee it relied on: it now ranks lower.
@@ -291,8 +300,9 @@ void Pass::look_at(Line& line, Front front) {
     next_of(front, line);
   else if (stuck_ && in_order(*front.kind))
     return line.close();
-  if (plan_.starts.size() == before)
+  if (plan_.starts.size() == before || line.done())
     return;
+  count_start();
   line.set_share(tally_.share_of(line.project()));
   line.taken().set_share(
       tally_.share_of(line.project(), Tally::part_of(line.project(), *front.kind)));
@@ -346,6 +356,7 @@ bool Pass::try_start(Front& front) {
          start_short(front, in_order(kind) ? 1 : index_.settings.backfill_depth)) {
     if (in_order(kind))
       return true;
+    count_start();
   }
   stuck_ = true;
   return false;

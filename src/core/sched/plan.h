@@ -111,6 +111,8 @@ struct Reason {
   ReasonKind kind = ReasonKind::no_capacity;
   std::string text;
   JobId behind;  // waiting_behind: the next job in line
+  // quota: GPUs are guaranteed to other projects, so more nodes would help.
+  bool by_guarantee = false;
   bool operator==(const Reason&) const = default;
 };
 struct Explanation {
@@ -289,6 +291,16 @@ Explanation reservation_over(JobId job, ReservationId reservation, std::size_t e
 // Slower than explain().
 WallTime forecast(const SchedIndex& index, JobId job, WallTime now);
 Status feasible(const SchedIndex& index, const JobRequest& job);
+// What a job would find if machines came: asked before they are rented (tally.cpp).
+struct Growth {
+  std::int64_t asked_milli = 0;  // of GPUs, by the job; at least what its request says
+  std::int64_t more_milli = 0;   // GPUs that come; negative: that go
+  std::int64_t firm_milli = 0;   // taken by other jobs of its project that do not give way
+};
+// Whether the guarantees of other projects would let the job start then.
+bool beside_guarantees(const SchedIndex& index, const JobRequest& job, const Growth& growth);
+// How much of it would be beyond the guarantee of its own project. 0: none, or it gives way.
+std::int64_t borrowed_milli(const SchedIndex& index, const JobRequest& job, const Growth& growth);
 // The same for a reservation, which does not give way to guarantees.
 Status reservable(const SchedIndex& index, const JobRequest& job);
 // For each of these nodes, which need not exist: whether it could run one task of the job if it

@@ -24,12 +24,12 @@ void Pass::hold_for(const JobRequest& request,
     pending_.emplace_back(placements[i], std::move(free));
   }
   own_[request.id] = std::move(placements);
-  commit_ = {request, from, asks_spot};
+  commit_ = Commit{request, from, asks_spot};
 }
 void Pass::commit_hold() {
   for (auto& [p, free] : pending_)
-    holds_->keep(p, commit_.request, std::move(free), commit_.from, Holds::For::job,
-                 commit_.asks_spot);
+    holds_->keep(p, commit_->request, std::move(free), commit_->from, Holds::For::job,
+                 commit_->asks_spot);
   pending_.clear();
 }
 

@@ -242,18 +242,18 @@ Result<std::vector<Placement>> place_reservation(const SchedIndex& wrapped,
       break;
     if (search.at(from, from + (r.until - r.from)).empty())
       continue;
-    hint = fmt::format("it would fit {}: --from {}", relative_time(from, now, Zone::utc),
-                       format_utc(from));
+    hint = fmt::format("the earliest possible start is {}: --from {}",
+                       relative_time(from, now, Zone::utc), format_utc(from));
     break;
   }
   if (hint.empty() && endless > 0)
     hint = fmt::format(
-        "{} without a time limit may still run then; give jobs --time, or reserve fewer GPUs",
+        "{} without a time limit may still run then; give jobs a --time, or reserve fewer GPUs",
         endless == 1 ? "a job" : fmt::format("{} jobs", endless));
   return fail(Code::exhausted,
-              fmt::format("not enough GPUs are sure to be free from {} until {}",
-                          r.from <= now ? "now" : relative_time(r.from, now, Zone::utc),
-                          relative_time(r.until, now, Zone::utc)),
+              fmt::format("not enough GPUs are guaranteed to be free for {}, starting {}",
+                          rough_duration(r.until - std::max(r.from, now)),
+                          r.from <= now ? "now" : relative_time(r.from, now, Zone::utc)),
               std::move(hint));
 }
 

@@ -43,7 +43,7 @@ Reserved::Reserved(const SchedIndex::Impl& index, WallTime now) {
     Placement left;
     int sign = 0;
   };
-  static const std::deque<RunningJob> none;
+  static const std::list<RunningJob> none;
   std::map<Slot, std::vector<Change>> changes;
   for (const auto& [id, r] : index.reservations) {
     if (r.until <= now)
@@ -161,7 +161,7 @@ std::optional<Placement> fit_reserved(const PlacementClass& c,
 Placement left_of(const SchedIndex::Impl& index,
                   const Reservation& r,
                   const Placement& reserved,
-                  const std::deque<RunningJob>& started) {
+                  const std::list<RunningJob>& started) {
   Placement left = reserved;
   const NodeState* node = index.find(reserved.node);
   if (!node)

@@ -55,7 +55,7 @@ class ReservedView {
 Placement left_of(const SchedIndex::Impl& index,
                   const Reservation& reservation,
                   const Placement& reserved,
-                  const std::deque<RunningJob>& started);
+                  const std::list<RunningJob>& started);
 
 // Where on the node a task of the class would go inside the reserved capacity (all of it, or what
 // is left), if it fits.

@@ -13,12 +13,11 @@ constexpr double foresight_s = 3600;
 
 }  // namespace
 
-Tally::Tally(const SchedIndex::Impl& index, WallTime now) : index_(index), now_(now) {
-  for (const auto& [id, p] : index_.projects) {
-    guaranteed_ += p.settings.guaranteed_milli;
-    firm_borrowed_ += std::max<std::int64_t>(0, p.firm_milli - p.settings.guaranteed_milli);
-  }
-}
+Tally::Tally(const SchedIndex::Impl& index, WallTime now)
+    : index_(index),
+      now_(now),
+      guaranteed_(index.guaranteed_milli),
+      firm_borrowed_(index.firm_borrowed_milli) {}
 
 const Tally::Started& Tally::of(ProjectId id) const {
   static const Started none;
@@ -122,6 +121,43 @@ void Tally::started(const JobRequest& proto, const std::vector<Placement>& place
   ++user.jobs;
   if (proto.array)
     ++started_array_[proto.array];
+}
+
+namespace {
+
+// Of all projects' jobs together, `project` has this one besides: what it asks for beyond its own
+// guarantee.
+std::int64_t borrows(const SchedIndex::Impl& index, const JobRequest& job, const Growth& growth) {
+  // Whole nodes ask for as many as the largest node has (within_limits).
+  const std::int64_t asked = std::max(growth.asked_milli, asked_milli(index, job));
+  const auto own = index.projects.find(job.project);
+  const std::int64_t mine = own == index.projects.end() ? 0 : own->second.settings.guaranteed_milli;
+  const std::int64_t firm =
+      (own == index.projects.end() ? 0 : own->second.firm_milli) + growth.firm_milli;
+  return std::max<std::int64_t>(0, firm + asked - mine) - std::max<std::int64_t>(0, firm - mine);
+}
+
+bool is_free_to_start(const SchedIndex::Impl& index, const JobRequest& job) {
+  return index.guaranteed_milli == 0 || gives_way(job) || job.reservation;
+}
+
+}  // namespace
+
+std::int64_t borrowed_milli(const SchedIndex& wrapped,
+                            const JobRequest& job,
+                            const Growth& growth) {
+  const SchedIndex::Impl& index = wrapped.impl();
+  return is_free_to_start(index, job) ? 0 : borrows(index, job, growth);
+}
+
+bool beside_guarantees(const SchedIndex& wrapped, const JobRequest& job, const Growth& growth) {
+  const SchedIndex::Impl& index = wrapped.impl();
+  if (is_free_to_start(index, job))
+    return true;
+  const std::int64_t more = borrows(index, job, growth);
+  const std::int64_t open =
+      std::max<std::int64_t>(0, index.total_milli + growth.more_milli - index.guaranteed_milli);
+  return more == 0 || index.firm_borrowed_milli + more <= open;
 }
 
 }  // namespace billow::sched

@@ -92,6 +92,7 @@ struct NodeShape {
   // Price of the node; among equally good nodes the cheaper one is taken.
   std::int64_t nano_usd_per_s = 0;
   std::int64_t disk_mib = 0;
+  bool leaves = false;  // it is draining for good: its machine ends soon
 
   bool operator==(const NodeShape&) const = default;
   template <class S, class V>
@@ -108,6 +109,7 @@ struct NodeShape {
     v("spot", s.spot);
     v("nano_usd_per_s", s.nano_usd_per_s);
     v("disk_mib", s.disk_mib);
+    v("leaves", s.leaves);
   }
 };
 

@@ -21,8 +21,8 @@ struct Why : Explanation {
   std::string start_unknown;  // why nobody can tell when the job starts
 };
 
-void add(Why& e, ReasonKind kind, std::string text, JobId behind = {}) {
-  e.reasons.push_back({kind, std::move(text), behind});
+void add(Why& e, ReasonKind kind, std::string text, JobId behind = {}, bool by_guarantee = false) {
+  e.reasons.push_back({kind, std::move(text), behind, by_guarantee});
 }
 
 // Members of a project may see its jobs and no others.
@@ -44,8 +44,7 @@ std::string name_for(const Impl& index, const JobRequest& job, JobId other) {
 // Capacity that could not be taken back is not lent (see Tally::within_limits).
 void guarantees_of_others(
     const Impl& index, const JobRequest& job, const ProjectState& p, std::int64_t asked, Why& e) {
-  std::int64_t guaranteed = 0;
-  std::int64_t lent = 0;
+  std::int64_t guaranteed = 0, lent = 0;
   for (const auto& [id, q] : index.projects) {
     guaranteed += q.settings.guaranteed_milli;
     lent += std::max<std::int64_t>(0, q.firm_milli - q.settings.guaranteed_milli);
@@ -61,7 +60,8 @@ void guarantees_of_others(
         fmt::format("Non-spot jobs can borrow only {} of the {} GPUs, and {} of those are in use; "
                     "the other {} are guaranteed to projects.",
                     gpus_text(open), gpus_text(index.total_milli), gpus_text(lent),
-                    gpus_text(guaranteed)));
+                    gpus_text(guaranteed)),
+        {}, true);
 }
 
 void limits_of_project(const Impl& index, const JobRequest& job, const ProjectState& p, Why& e) {
@@ -254,7 +254,7 @@ void waits_for_cards(
     return add(e, ReasonKind::no_capacity, where + " Too few CPU cores are free there.");
   if (holders.empty())
     return add(e, ReasonKind::no_capacity,
-               fmt::format("{} GPU {} is out of service.", where, join(taken, ", ")));
+               fmt::format("{} {} out of service.", where, cards_are(taken)));
   WallTime free_at = now;
   std::vector<std::string> who;
   for (JobId id : holders) {
@@ -265,7 +265,7 @@ void waits_for_cards(
   }
   const JobId only = holders.size() == 1 ? *holders.begin() : JobId{};
   add(e, ReasonKind::no_capacity,
-      fmt::format("{} GPU {} is in use by {}.", where, join(taken, ", "), join(who, ", ")),
+      fmt::format("{} {} in use by {}.", where, cards_are(taken), join(who, ", ")),
       only && same_project(index, job, only) ? only : JobId{});
   if (!e.earliest_start)
     e.earliest_start = free_at;
@@ -275,8 +275,7 @@ void waits_for_cards(
 struct Supply {
   std::int64_t nodes = 0;
   std::int64_t nodes_that_fit = 0;
-  std::int64_t cards = 0;
-  std::int64_t free_cards = 0;
+  std::int64_t cards = 0, free_cards = 0;
   std::int64_t free_milli = 0;
   std::int64_t fitting_cards = 0;             // with enough free on the card itself…
   std::int64_t fitting_on_node = 0;           // …the most on one node
@@ -297,8 +296,9 @@ Supply supply_for(const Impl& index, const PlacementClass& c) {
       case NodeUse::schedulable:
         break;
       case NodeUse::draining:
-        out.closed.push_back(n.shape.name + " (drained)");
-        out.drained.push_back(n.shape.name);
+        out.closed.push_back(n.shape.name + (n.shape.leaves ? " (being released)" : " (drained)"));
+        if (!n.shape.leaves)
+          out.drained.push_back(n.shape.name);
         continue;
       case NodeUse::unreachable:
         out.closed.push_back(n.shape.name + " (does not answer)");

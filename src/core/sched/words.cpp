@@ -4,10 +4,17 @@
 
 #include <cctype>
 
+#include "base/text.h"
+
 namespace billow::sched {
 
 std::string plural(std::int64_t n, std::string_view what) {
   return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
+}
+
+std::string cards_are(const std::vector<std::string>& cards) {
+  return fmt::format("GPU{} {} {}", cards.size() == 1 ? "" : "s", join(cards, ", "),
+                     cards.size() == 1 ? "is" : "are");
 }
 
 std::string gpus_text(std::int64_t milli) {

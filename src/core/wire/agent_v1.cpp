@@ -2,6 +2,7 @@
 
 #include "base/limits.h"
 #include "core/wire/codec.h"
+#include "core/wire/text_reader.h"
 #include "core/wire/tunnel.h"
 
 namespace billow::wire::agent_v1 {
@@ -30,6 +31,22 @@ std::string encode_any(const V& message, std::string_view blob) {
   return out;
 }
 
+// A message as encode_any writes it; false: in another form.
+template <class V>
+bool read_message(std::string_view text, V& message) {
+  TextReader reader(text);
+  TextMembers members(reader);
+  std::string kind;
+  members("type", kind);
+  const auto* alternative = VariantTextReader<V>::find(kind);
+  if (!alternative)
+    return false;
+  message = alternative->make();
+  alternative->read_fields(members, message);
+  members.finish();
+  return reader.complete();
+}
+
 template <class V>
 Result<Frame<V>> decode_any(std::string_view frame) {
   if (frame.size() < 4 || frame.size() > limits::agent_frame_bytes_max)
@@ -41,6 +58,8 @@ Result<Frame<V>> decode_any(std::string_view frame) {
         << (8 * i);
   if (length > frame.size() - 4)
     return fail(Code::invalid, "agent frame cut short");
+  if (V message; read_message(frame.substr(4, length), message))
+    return Frame<V>{std::move(message), std::string(frame.substr(4 + length))};
   const auto json = parse_json(frame.substr(4, length));
   if (!json)
     return pass(json.error(), "agent frame");
@@ -50,8 +69,8 @@ Result<Frame<V>> decode_any(std::string_view frame) {
   return Frame<V>{std::move(*message), std::string(frame.substr(4 + length))};
 }
 
-// No length of a frame's JSON: an agent or head that knows no tunnels says that it cannot read
-// this, and goes on.
+// Never the length of a frame's JSON: an agent or head without tunnels reports that it cannot read
+// such a frame, and continues.
 constexpr std::string_view tunnel_mark("\xfe\xff\xff\xff", 4);
 
 }  // namespace

@@ -36,8 +36,7 @@ struct Hello {
   int version = protocol_version_unsaid;
   int version_min = 0;   // 0: speaks `version` only
   Epoch epoch_seen = 0;  // the highest epoch a head has shown this agent
-  SteadyTime sent_at;    // by the node's clock: of two hellos of one boot the later one counts, in
-                         // whatever order they arrive
+  SteadyTime sent_at;    // by the node's clock: heads of 0.1 know a late hello by it
   NodeOffer offer;
   std::vector<TaskStatus> tasks;
   template <class S, class V>

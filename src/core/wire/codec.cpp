@@ -10,7 +10,7 @@
 namespace billow::wire {
 
 namespace {
-// Most of a snapshot is numbers.
+// The fast path: most of a snapshot consists of numbers.
 template <class I>
 void append_integer(std::string& out, I value) {
   char digits[24];

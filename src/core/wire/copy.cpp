@@ -5,8 +5,8 @@
 namespace billow::wire::agent_v1 {
 namespace {
 
-// No length of a frame's JSON: an agent or head that knows nothing of it says that it cannot read
-// this, and goes on.
+// Never the length of a frame's JSON: an agent or head without copies reports that it cannot read
+// such a frame, and continues.
 constexpr std::string_view mark("\xfd\xff\xff\xff", 4);
 
 }  // namespace

@@ -71,7 +71,7 @@ void add_gpus(Exposition& out,
       continue;
     const std::string own = gpu_labels(gpus[index], node);
     const std::string labels = dcgm_labels(gpus[index], node, r, beat.driver);
-    // What a card that does not answer uses is not known.
+    // The usage of a card that does not answer is unknown.
     const auto measured = [&](const char* name, const char* help, double value) {
       if (!r.lost)
         out.add(name, "gauge", help, labels, value);

@@ -12,7 +12,7 @@ constexpr std::size_t nodes_max = 4'000;
 constexpr int depth_max = 50;
 constexpr int repeat_max = 1'000;
 
-// What an expression consists of, before it becomes nodes.
+// The parts of an expression, as parsed; compiled into nodes below.
 struct Part {
   enum class Kind { empty, set, all_of, one_of, repeat, begin, end };
   Kind kind = Kind::empty;
@@ -21,13 +21,13 @@ struct Part {
   int least = 0, most = -1;  // of `repeat`; -1: without end
 };
 
-// The first bytes of longer characters, and how many follow.
+// The lead bytes of UTF-8 characters of several bytes, and how many bytes follow.
 struct Lead {
   int low, high, more;
 };
 constexpr Lead leads[] = {{0xc2, 0xdf, 1}, {0xe0, 0xef, 2}, {0xf0, 0xf4, 3}};
 
-// Without the locale.
+// ASCII only, independent of the locale.
 bool between(int c, int low, int high) {
   return c >= low && c <= high;
 }
@@ -87,7 +87,7 @@ class RegexParser {
  private:
   using Node = LineRegex::Node;
   using Bytes = LineRegex::Bytes;
-  // What a bracket, a dot or a letter stands for: bytes of ASCII, and longer characters.
+  // A set of characters (a bracket, a dot, a letter): ASCII bytes, and longer characters.
   struct Characters {
     Bytes ascii;
     std::vector<std::string> longer;
@@ -207,7 +207,7 @@ class RegexParser {
     }
   }
 
-  // One character or class of a kind that brackets have, too. Gives its byte, or -1.
+  // A character or class that may also be in brackets. Returns its byte, or -1 for a class.
   Result<int> character(Characters& into) {
     const auto c = static_cast<unsigned char>(text_[at_]);
     if (c == '\\')
@@ -317,7 +317,7 @@ class RegexParser {
       set[c] = set[c - 32] = set[c] || set[c - 32];
   }
 
-  // A character outside ASCII is several bytes. A byte that is no character's counts as one.
+  // A character outside ASCII has several bytes. A byte of no valid character counts as one.
   std::uint32_t characters(Characters in) {
     if (any_case_)
       fold(in.ascii);
@@ -348,7 +348,7 @@ class RegexParser {
     return part(std::move(choice));
   }
 
-  // ---- nodes, from the end of the expression to its beginning
+  // ---- Nodes are built from the end of the expression to its beginning.
 
   std::uint32_t add(Node node) {
     out_.nodes_.push_back(node);
@@ -356,7 +356,7 @@ class RegexParser {
   }
   bool too_large() const { return out_.nodes_.size() > nodes_max; }
 
-  // The first node of a part that goes on at `next`.
+  // Builds the nodes of a part that continues at `next`; returns the first of them.
   std::uint32_t emit(std::uint32_t index, std::uint32_t next) {
     const Part& p = parts_[index];
     switch (p.kind) {
@@ -413,7 +413,7 @@ Result<LineRegex> LineRegex::compile(std::string_view expression, bool any_case)
   return RegexParser(expression, any_case).run();
 }
 
-// Bytes that no set tells apart are one column of the table.
+// Bytes that every set treats alike share one column of the table.
 void LineRegex::make_classes() {
   std::map<std::string, std::uint8_t> classes;
   for (std::size_t b = 0; b < 256; ++b) {
@@ -429,7 +429,7 @@ void LineRegex::make_classes() {
   newline_class_ = class_of_['\n'];
 }
 
-// All nodes that are reached without a byte.
+// Adds all nodes that can be reached without reading a byte.
 LineRegex::Closure LineRegex::close(std::vector<std::uint32_t> from, bool at_begin, bool at_end) {
   Closure out;
   ++closure_number_;
@@ -486,7 +486,7 @@ std::int32_t LineRegex::state_of(Closure closure, bool at_begin) {
   return it->second;
 }
 
-// State 0 is the beginning of a line, if it is not a match itself.
+// State 0 is the beginning of a line, unless that is already a match.
 void LineRegex::restart() {
   states_.clear();
   at_ends_.clear();

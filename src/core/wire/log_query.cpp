@@ -18,7 +18,7 @@ namespace {
 constexpr std::uint64_t mark_bytes = 1u << 20;
 constexpr std::size_t marks_max = 65'536;
 
-// The text of records, one after the other, and where each of its bytes is in the log.
+// The text of consecutive records, with the position of each byte in the log.
 class Text {
  public:
   struct Part {
@@ -30,7 +30,7 @@ class Text {
   std::string text;
   std::vector<Part> parts;
 
-  // Stops at a damaged record, like for_each_record, whose calls would cost more than the rest.
+  // Stops at a damaged record, like for_each_record, whose calls would cost more than this loop.
   void add(const LogPiece& piece) {
     const std::string_view frames = piece.frames;
     RecordHead head;
@@ -54,7 +54,7 @@ class Text {
     const Part& part = part_at(at);
     return part.place + (at - part.at);
   }
-  // Keeps what follows `at`, at the beginning.
+  // Removes the text before `at`.
   void drop_before(std::size_t at) {
     if (at >= text.size()) {
       text.clear();
@@ -81,7 +81,7 @@ void put_line(LogAnswer& out,
   std::string_view text = std::string_view(from.text).substr(at, end - at);
   bool cut = false;
   if (text.size() > line_text_bytes_max) {
-    // Of a progress bar its newest state.
+    // A progress bar is shown in its newest state.
     const std::size_t back = text.rfind('\r');
     if (back != std::string_view::npos && text.size() - back <= line_text_bytes_max)
       text.remove_prefix(back);
@@ -98,7 +98,7 @@ void put_line(LogAnswer& out,
   ++out.count;
 }
 
-// Reads on through a log from a mark, line by line of work for a visitor.
+// Reads a log from a mark on and gives it to a visitor line by line.
 class Reader {
  public:
   Reader(LineIndex& index, const LogPieces& read, const LineIndex::Mark& from)
@@ -108,7 +108,7 @@ class Reader {
         newlines_(from.newlines),
         line_start_(from.line_start) {}
 
-  // Adds the next piece to the text. False: there is none now.
+  // Appends the next piece to the text; false if there is none yet.
   Result<bool> next() {
     BILLOW_TRY_VOID(read_(at_, query_piece_bytes, piece_));
     const LogPiece& piece = piece_;
@@ -148,7 +148,7 @@ class Reader {
   std::uint64_t at_, newlines_, line_start_;
 };
 
-// Counts to the end of the log, or to the line or place. False: it has read enough for one turn.
+// Counts lines up to the end of the log, or to the wanted line or position; false if its turn ends.
 Result<bool> count_to(LineIndex& index,
                       const LogPieces& read,
                       const LogQuery& query,
@@ -167,7 +167,7 @@ Result<bool> count_to(LineIndex& index,
   return true;
 }
 
-// Gives whole lines from a text to `each`, which says whether to go on; the rest stays.
+// Passes whole lines to `each`, which returns whether to continue; the rest stays in the text.
 template <class Each>
 bool take_lines(Text& text, std::uint64_t& number, Each each) {
   std::size_t at = 0;
@@ -179,6 +179,28 @@ bool take_lines(Text& text, std::uint64_t& number, Each each) {
   }
   text.drop_before(at);
   return more;
+}
+
+// Drops the rest of a line and its newline; false if the newline has not come.
+bool drop_line(Text& text, std::uint64_t& number) {
+  const std::size_t newline = text.text.find('\n');
+  text.drop_before(newline == std::string::npos ? text.text.size() : newline + 1);
+  number += newline != std::string::npos;
+  return newline != std::string::npos;
+}
+
+// A whole log may be one line. Of a progress bar the newest state is kept; false: of another line
+// the beginning was shown, and the rest is passed over.
+template <class Show>
+bool shorten_line(Text& text, Show show) {
+  const std::size_t back = text.text.rfind('\r');
+  if (back != std::string::npos && back > 0) {
+    text.drop_before(back);
+    return true;
+  }
+  show(text.text.size());
+  text.drop_before(text.text.size());
+  return false;
 }
 
 Result<LogAnswer> run_range(const LogQuery& query, LineIndex& index, const LogPieces& read) {
@@ -198,7 +220,7 @@ Result<LogAnswer> run_range(const LogQuery& query, LineIndex& index, const LogPi
   const LineIndex::Mark from = line ? index.before_line(line) : index.before_place(query.from_byte);
   Reader reader(index, read, from);
   std::uint64_t number = from.newlines + 1;
-  // A mark inside of a line that began before it: that line is skipped, its end is not wanted.
+  // If the mark is inside a line, the rest of that line is skipped.
   const auto wanted = [&](std::size_t end) {
     return line ? number >= line : reader.text.place_at(end) >= query.from_byte;
   };
@@ -206,14 +228,25 @@ Result<LogAnswer> run_range(const LogQuery& query, LineIndex& index, const LogPi
     return out.count >= query.lines_max || out.lines.size() >= query_answer_bytes_max;
   };
   out.next_byte = from.line_start;
-  while (!full()) {
+  // Of which the beginning has been shown. An answer ends after it, not in it: the next one would
+  // show its beginning again, or another part of it as if it were a line.
+  bool in_long_line = false;
+  while (!full() || in_long_line) {
     if (!BILLOW_TRY(reader.next()))
       break;
-    take_lines(reader.text, number, [&](std::size_t at, std::size_t end, std::uint64_t n) {
-      if (wanted(end))
-        put_line(out, reader.text, at, end, false, n);
-      return !full();
-    });
+    if (in_long_line)
+      in_long_line = !drop_line(reader.text, number);
+    if (!in_long_line && !full())
+      take_lines(reader.text, number, [&](std::size_t at, std::size_t end, std::uint64_t n) {
+        if (wanted(end))
+          put_line(out, reader.text, at, end, false, n);
+        return !full();
+      });
+    if (!full() && !in_long_line && reader.text.text.size() > line_bytes_max)
+      in_long_line = !shorten_line(reader.text, [&](std::size_t end) {
+        if (wanted(end - 1))
+          put_line(out, reader.text, 0, end, true, number);
+      });
     out.next_byte =
         reader.text.text.empty() ? reader.place() + sizeof(RecordHead) : reader.text.place_at(0);
     if (reader.at_end)
@@ -230,7 +263,7 @@ Result<LogAnswer> run_range(const LogQuery& query, LineIndex& index, const LogPi
   return out;
 }
 
-// Finds matching lines in a text whose first byte begins a line.
+// Finds matching lines in a text that starts at the beginning of a line.
 class Finder {
  public:
   static Result<Finder> create(const LogQuery& query) {
@@ -241,7 +274,7 @@ class Finder {
       f.regex_ = BILLOW_TRY(LineRegex::compile(query.text, query.any_case));
     return f;
   }
-  // The first match at or after `at`: a place in a line. None: npos.
+  // The position of the first match at or after `at`, or npos.
   Result<std::size_t> find(const std::string& text, std::size_t at) {
     if (regex_)
       return regex_->find(text, at);
@@ -262,7 +295,7 @@ class Finder {
 };
 
 // The matching lines among the first `size` bytes of the text, whose first line has this number.
-// False: there are enough; the text then begins after the last match.
+// Returns false when it has enough; the text then begins after the last match.
 Result<bool> find_lines(LogAnswer& out,
                         const LogQuery& query,
                         Finder& finder,

@@ -26,7 +26,7 @@ bool any(Bytes bytes) {
   return (halves[0] | halves[1]) != 0;
 }
 
-// How common a byte is in the output of programs, roughly: a larger number is rarer.
+// Roughly how rare a byte is in the output of programs: larger is rarer.
 int rarity(char c) {
   constexpr std::string_view common = " e0t1a2o3i4n5s6r7h8l9dcumfpg.wyb:/=v-,kxjqz\n\t_";
   const auto at = common.find(c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c);
@@ -42,7 +42,7 @@ std::uint64_t count_newlines(std::string_view text) {
   std::uint64_t count = 0;
   std::size_t at = 0;
   while (text.size() - at >= width) {
-    // A counter of one byte each, emptied before it can overflow.
+    // One counter of a byte per lane, added up before any can overflow.
     Bytes counters{};
     const std::size_t blocks = std::min<std::size_t>((text.size() - at) / width, 255);
     for (std::size_t block = 0; block < blocks; ++block, at += width)
@@ -56,7 +56,7 @@ std::uint64_t count_newlines(std::string_view text) {
 }
 
 void fold_case(std::string_view text, std::string& out) {
-  // Without filling it first. What the operation is given may be larger than asked for.
+  // Without filling it first. The buffer that the operation gets may be larger than requested.
   out.resize_and_overwrite(text.size(), [&](char*, std::size_t) { return text.size(); });
   std::size_t at = 0;
   for (; text.size() - at >= width; at += width) {

@@ -34,9 +34,9 @@ Status Head::prepare_notices() {
   const auto engine = [this]() -> Engine& {
     return *engine_;
   };
-  notifier_ =
-      BILLOW_TRY(Notifier::create(loop_, {notify_key_, options_.notify_command,
-                                          options_.webhook_hosts, engine, &journal(), &clock_}));
+  notifier_ = BILLOW_TRY(
+      Notifier::create(loop_, {notify_key_, options_.notify_command, options_.webhook_hosts, engine,
+                               &journal(), &keeper_, &clock_}));
   personal_ = BILLOW_TRY(PersonalNotices::create(
       loop_, {notify_key_, options_.webhook_hosts, BILLOW_TRY(mail_server(options_)), engine,
               &keeper_, &clock_}));

@@ -221,7 +221,7 @@ void PersonalNotices::post(const NoticeTarget& target, const NoticeMessage& mess
                                 .text = message.title(),
                                 .data = Json::object({{"notices", std::move(data)}})};
     const ledger::WebhookMessage made =
-        ledger::sign(notice, message.id, signing_secret(target.id), options_.clock->wall());
+        ledger::sign(notice, message.id, {signing_secret(target.id)}, options_.clock->wall());
     for (const auto& [name, value] : made.headers)
       request.headers.set(name, value);
     request.body = made.body;

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
+#include "base/json.h"
 #include "net/http/http_parser.h"
 #include "net/http/http_request.h"
 #include "net/http/proxy.h"
@@ -379,6 +380,17 @@ BlockingWebSocket::~BlockingWebSocket() {
     close();
 }
 
+static constexpr std::size_t ws_refusal_bytes_max = 64 << 10;
+
+// Why a server opens no WebSocket, if its answer is a problem document.
+static std::optional<Error> ws_refusal(int status, std::string_view body) {
+  const auto problem = parse_json(body);
+  if (status < 400 || !problem || !problem->is_object() || (*problem)["detail"].str_or("").empty())
+    return std::nullopt;
+  return Error{code_of_status(status), std::string((*problem)["detail"].str_or("")),
+               std::string((*problem)["hint"].str_or(""))};
+}
+
 Result<BlockingWebSocket> BlockingClient::websocket(const std::string& target,
                                                     const Headers& headers,
                                                     const std::string& subprotocol) {
@@ -394,24 +406,43 @@ Result<BlockingWebSocket> BlockingClient::websocket(const std::string& target,
   std::string pending;
   char buffer[4096];
   const auto deadline = now() + options.connect_timeout;
-  while (!parser.head_done()) {
+  std::string refusal;  // the body of an answer that opens no WebSocket
+  const auto refused = [&] {
+    return parser.head_done() && parser.head().status != 101;
+  };
+  while (!parser.head_done() || (refused() && !parser.done())) {
     const auto got = socket->link.transport.read(buffer, sizeof buffer);
-    if (got.state == Io::closed || got.state == Io::failed)
+    if (got.state == Io::closed || got.state == Io::failed) {
+      if (refused())
+        break;
       return fail(Code::unavailable,
                   fmt::format("{} closed the connection instead of opening a WebSocket",
                               socket->link.name));
+    }
     if (got.state != Io::done) {
       if (!wait_for(socket->link.transport.fd(), got.state == Io::want_read ? POLLIN : POLLOUT, -1,
                     deadline)
-               .connection)
+               .connection) {
+        if (refused())
+          break;
         return fail(Code::timed_out,
                     fmt::format("{} did not open the WebSocket in time", socket->link.name));
+      }
       continue;
     }
     pending.append(buffer, got.bytes);
-    const auto step = BILLOW_TRY(parser.feed(pending));
-    pending.erase(0, step.consumed);
+    while (!pending.empty()) {
+      const auto step = BILLOW_TRY(parser.feed(pending));
+      if (refused() && refusal.size() + step.body.size() <= ws_refusal_bytes_max)
+        refusal.append(step.body);
+      pending.erase(0, step.consumed);
+      if (step.consumed == 0 || (parser.head_done() && !refused()))
+        break;
+    }
   }
+  if (refused())
+    if (auto reason = ws_refusal(parser.head().status, refusal))
+      return pass(std::move(*reason));
   BILLOW_TRY_VOID(check_ws_answer(parser.head().status, parser.head().headers, hello.key));
   socket->reader.feed(pending);
   return BlockingWebSocket(std::move(socket));

@@ -32,8 +32,8 @@ std::string line_of(std::string_view text, std::string_view mark) {
   return std::string(trim(text.substr(0, text.find('\n'))));
 }
 
-bool is_uri(const std::string& key) {
-  return key.starts_with("handle:") || key.starts_with("pkcs11:");
+bool is_in_tpm(const std::string& key) {
+  return key.starts_with("handle:");
 }
 
 // Changes with the files, whichever way they are replaced.
@@ -55,8 +55,8 @@ Result<TlsClientOptions> stored_tls(const CertificatePlace& place) {
     out.pinned_fingerprint = pins;
   if (!place.own_cert.empty()) {
     out.cert_pem = BILLOW_TRY(read_file(place.own_cert, file_bytes_max));
-    out.key_pem = is_uri(place.own_key) ? place.own_key
-                                        : BILLOW_TRY(read_file(place.own_key, file_bytes_max));
+    out.key_pem = is_in_tpm(place.own_key) ? place.own_key
+                                           : BILLOW_TRY(read_file(place.own_key, file_bytes_max));
   } else if (ours) {
     // Not an expired one: the head would refuse it.
     if (const auto dates = cert_dates(*text); dates && dates->not_after > system_clock().wall())

@@ -31,8 +31,7 @@ struct CertificatePlace {
   // From the operator. A file that was written for another fingerprint is not used.
   TlsClientOptions trust;
   // Of an authority that the operator runs, who also renews it: read again when it changes. The key
-  // may be the URI of one that a provider of OpenSSL keeps: "handle:0x81000001" in a TPM (provider
-  // tpm2), "pkcs11:…" (provider pkcs11).
+  // may be the handle of one in a TPM ("handle:0x81000001", through OpenSSL's provider tpm2).
   std::string own_cert, own_key;
 };
 

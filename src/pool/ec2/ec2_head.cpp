@@ -301,7 +301,10 @@ Result<std::string> HeadMachine::make_group(const std::string& vpc) {
       return there.groups.front().id;
     }
     const auto made = once("CreateSecurityGroup", order);
-    if (!made && (!may_repeat(made.error()) || tried == tries_max))
+    // A duplicate is our own: the order was carried out twice, or the list does not show it yet.
+    const bool again =
+        !made && (may_repeat(made.error()) || made.error().code == "InvalidGroup.Duplicate");
+    if (!made && (!again || tried == tries_max))
       return pass(error_of(made.error()), "CreateSecurityGroup");
     if (!made)
       ::sleep(1);

@@ -218,6 +218,21 @@ std::vector<std::string> Ec2Pool::regions() {
 Answer<std::string> Ec2Pool::security_group(const std::string& region, const std::string& vpc) {
   if (std::string given = option("security_group"); !given.empty())
     return given;
+  const auto id = find_or_make_group(region, vpc);
+  if (!id)
+    return id;
+  // The nodes of a gang reach each other, and nobody else reaches them. An existing group may lack
+  // this rule: the head was stopped in between, or the answer to its creation was lost.
+  const auto inside = wire_.ec2(region, "AuthorizeSecurityGroupIngress",
+                                {{"GroupId", *id},
+                                 {"IpPermissions.1.IpProtocol", "-1"},
+                                 {"IpPermissions.1.Groups.1.GroupId", *id}});
+  if (!inside && inside.error().code != "InvalidPermission.Duplicate")
+    return std::unexpected(inside.error());
+  return id;
+}
+
+Answer<std::string> Ec2Pool::find_or_make_group(const std::string& region, const std::string& vpc) {
   const std::string name = "billow-" + options_.installation;
   Parameters look;
   add_filter(look, "group-name", {name});
@@ -237,15 +252,7 @@ Answer<std::string> Ec2Pool::security_group(const std::string& region, const std
                                {"TagSpecification.1.Tag.1.Value", options_.installation}});
   if (!made)
     return std::unexpected(made.error());
-  std::string id(made->child_text("groupId"));
-  // The nodes of a gang reach each other, and nobody else reaches them.
-  const auto inside = wire_.ec2(region, "AuthorizeSecurityGroupIngress",
-                                {{"GroupId", id},
-                                 {"IpPermissions.1.IpProtocol", "-1"},
-                                 {"IpPermissions.1.Groups.1.GroupId", id}});
-  if (!inside && inside.error().code != "InvalidPermission.Duplicate")
-    return std::unexpected(inside.error());
-  return id;
+  return std::string(made->child_text("groupId"));
 }
 
 Answer<Place> Ec2Pool::find_place(const std::string& region) {

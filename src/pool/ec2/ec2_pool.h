@@ -91,6 +91,7 @@ class Ec2Pool final : public Pool {
   Answer<Place> place(const std::string& region);
   Answer<Place> find_place(const std::string& region);
   Answer<std::string> security_group(const std::string& region, const std::string& vpc);
+  Answer<std::string> find_or_make_group(const std::string& region, const std::string& vpc);
   Answer<Image> image(const std::string& region, const std::string& instance);
   Answer<std::string> placement_group(const std::string& region, const std::string& zone);
   // ec2_disks.cpp

@@ -558,7 +558,7 @@ class Lists(unittest.TestCase):
         gone = rig.token_for("old")
         with open(rig.file("users.csv"), "w", encoding="utf-8") as f:
             f.write("name,unix_name,role,state,projects\n")
-            f.write("ana,games,member,active,vision:member speech:viewer\n")
+            f.write('"ana",games,member,active,"vision:member speech:viewer"\n')
             f.write("bob,,viewer,,vision:admin\n")
         sync = ["user", "sync", "--from", rig.file("users.csv"), "--disable-others"]
         would = rig.ok(*sync, "--dry-run").text
@@ -574,6 +574,13 @@ class Lists(unittest.TestCase):
         self.assertEqual(members["vision"], {"ana": "member", "bob": "admin"})
         self.assertEqual(members["speech"], {"ana": "viewer"})
         self.assertEqual(rig.ok(*sync).text, "nothing to change\n")
+        with open(rig.file("users.csv"), "w", encoding="utf-8") as f:
+            f.write("# exported\nname,unix_name,role,state,projects\nana,ana,admin,,\n")
+        other = rig.cli(*sync)
+        self.assertEqual(other.code, 1, other)
+        self.assertIn(b"the list says that ana runs as ana, but ana runs as games", other.err)
+        role = {u["name"]: u["role"] for u in rig.json("user", "list")["users"]}["ana"]
+        self.assertEqual(role, "member", "nothing was changed")
         for bad in ("", "ana,x,owner,,\n", "ana,,,,\nana,,,,\n", "{", '{"users": [{}]}'):
             with open(rig.file("users.csv"), "w", encoding="utf-8") as f:
                 f.write(bad)

@@ -10,10 +10,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
 import images
+from attacks_kernel_test import directory_of, token_of
 from attacks_neighbour_test import NEEDS_ROOT
 from attacks_strict_test import STRICT, Walled
 from box_test import ImageTest
-from rig import Rig
+from rig import BILLOW, Rig, poll
 
 # On the machine itself, without a container.
 NO_CONTAINER = json.dumps({"key": "x", "store": "/tmp/x", "root": False})
@@ -120,6 +121,33 @@ class Strict(unittest.TestCase):
         self.assertEqual(asked, [])
 
 
+@unittest.skipUnless(shutil.which("runc"), "needs runc")
+class Container(unittest.TestCase):
+    def test_follows_no_link_to_a_volume(self):
+        """One that was put into the path since the agent followed the others."""
+        where = os.path.realpath(tempfile.mkdtemp(prefix="volume-", dir="/var/tmp"))
+        self.addCleanup(shutil.rmtree, where, True)
+        os.makedirs(f"{where}/a/data")
+        with open(f"{where}/a/data/file", "w", encoding="ascii") as f:
+            f.write("content")
+
+        def shown():
+            mount = {"source": f"{where}/a/data", "target": "/mnt/v", "exact": True}
+            plan = {"key": "1", "store": f"{where}/store", "root": True, "node_root": True}
+            plan["mounts"] = [{**mount, "read_only": True}]
+            env = {**os.environ, "BILLOW_BOX_PLAN": json.dumps(plan)}
+            command = [BILLOW, "box", "--", "cat", "/mnt/v/file"]
+            return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+
+        done = shown()
+        self.assertEqual(done.stdout, "content", done)
+        os.rename(f"{where}/a", f"{where}/b")
+        os.symlink("b", f"{where}/a")
+        done = shown()
+        self.assertEqual(done.stdout, "", done)
+        self.assertIn("find the volume", done.stderr)
+
+
 @unittest.skipIf(images.missing(), images.missing())
 class FromAnImage(ImageTest):
     def test_its_libraries_are_not_loaded_outside(self):
@@ -131,6 +159,37 @@ class FromAnImage(ImageTest):
                 )
                 self.assertEqual(done.code, 0, done)
                 self.assertFalse(os.path.exists(loaded.mark), "its code ran outside its container")
+
+    def test_its_secrets_do_not_reach_billows_programs(self):
+        """OPENSSL_CONF names libraries to load, for example."""
+        value = b"/var/tmp/" + os.urandom(8).hex().encode()
+        asked = {"env": {"BILLOW_TOKEN": token_of(self.rig)}, "cwd": directory_of(self.rig)}
+        self.rig.ok("secret", "set", "settings", "--project", "red", stdin=value)
+        self.addCleanup(self.rig.ok, "secret", "rm", "settings", "--project", "red")
+        options = ("--image", self.image, "--sync", "--secret", "settings=OPENSSL_CONF")
+        done = self.rig.cli("run", *options, "--", "sh", "-c", 'echo "$OPENSSL_CONF"', **asked)
+        self.assertEqual(done.text, "***\n", done)
+        # That program stays beside a job that has outputs, which it sends when the job has ended.
+        options += ("--output", "made")
+        job = self.rig.ok("submit", "--json", *options, "--", "sleep", "600", **asked).json["id"]
+        self.addCleanup(self.rig.cli, "stop", "--force", job)
+
+        def in_front():
+            """The variables of the program that fetches the job's files."""
+            for pid in filter(str.isdigit, os.listdir("/proc")):
+                try:
+                    with open(f"/proc/{pid}/environ", "rb") as f:
+                        entries = f.read().split(b"\0")
+                    program = os.path.basename(os.readlink(f"/proc/{pid}/exe"))
+                except OSError:
+                    continue
+                if program == "billow" and any(e.endswith(b"=" + value) for e in entries):
+                    return [e.split(b"=")[0] for e in entries]
+            return None
+
+        found = poll(in_front, "the program in front of the job", 60)
+        self.assertIn(b"BILLOW_HELD_OPENSSL_CONF", found)
+        self.assertNotIn(b"OPENSSL_CONF", found)
 
     def test_its_variables_do_not_replace_its_container(self):
         done = self.sh("cat /etc/hello", "--env-var", f"BILLOW_BOX_PLAN={NO_CONTAINER}")

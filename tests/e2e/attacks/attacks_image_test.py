@@ -87,8 +87,9 @@ print(json.dumps(out))
 class ImagePython(ImageTest):
     """With the node's Python, for attacks that a shell cannot carry out."""
 
-    def python_in(self, script, directory, *options):
-        """What the node's Python prints in the container, in a directory of the node."""
+    def python_in(self, script, directory, *options, env=None):
+        """What the node's Python prints in the container, in a directory of the node. `env`: whose
+        job it is, if not root's."""
         machine = os.uname().machine
         name = f"usr-{os.getpid()}"
         self.rig.cli("volume", "add", name, "--path", "/usr", "--read-only")
@@ -101,7 +102,7 @@ class ImagePython(ImageTest):
         with open(os.path.join(directory, "try.py"), "w", encoding="ascii") as f:
             f.write(script)
         command = ("run", "--image", self.image, "--volume", f"{name}:/host:ro", *options)
-        done = self.rig.cli(*command, "--", "sh", "-c", f"{run} try.py", cwd=directory, timeout=120)
+        done = self.rig.cli(*command, "--", "sh", "-c", f"{run} try.py", cwd=directory, timeout=120, env=env)
         self.assertEqual(done.code, 0, done)
         return json.loads(done.text)
 

@@ -240,6 +240,25 @@ class InImage(ImagePython):
         self.assertEqual(through - OWN_INSIDE, set(), got)
 
 
+class InImageOfAUser(ImagePython):
+    """A container of an ordinary user, in a user namespace of that user's."""
+
+    def test_nothing_gets_out(self):
+        token, directory = token_of(self.rig), directory_of(self.rig)
+        env = {"BILLOW_TOKEN": token}
+        agent = self.rig.agent_pid()
+        for options in ((), ("--no-sync",), ("--seccomp", "strict"), ("--network", "none")):
+            with self.subTest(options):
+                got = self.python_in(escapes(agent, 0), directory, *options, env=env)
+                self.assertGreaterEqual(len(got), 60)
+                through = {name for name, result in got.items() if result == "done"}
+                self.assertEqual(through - INSIDE_OF_A_USER, set(), got)
+                self.assertEqual(got["io_uring"], "ENOSYS")
+
+
+# Its own root is a number of this user's alone: what it becomes inside is nobody outside.
+INSIDE_OF_A_USER = {"become root", "become its group", "chroot"}
+
 # What the first process of a container, which is the job's, allows its own user.
 OWN_INSIDE = {
     *("trace", "read its memory", "its variables", "its memory", "its files", "its descriptors"),

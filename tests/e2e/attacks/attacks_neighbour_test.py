@@ -363,6 +363,23 @@ class FromAnImage(ImagePython):
         two.unharmed(self)
 
 
+class FromAnImageOfAUser(ImagePython):
+    """The attacker in a container of its own; the neighbour on the node's file system."""
+
+    def test_it_reaches_nothing_of_its_neighbour(self):
+        two = Neighbours(self.rig)
+        self.addCleanup(two.close)
+        argv = "import sys; sys.argv = ['tries.py', *" + repr(two.words()) + "]\n"
+        env = {"BILLOW_TOKEN": two.tokens["bo"]}
+        for options in ((), ("--no-sync",), ("--network", "none")):
+            with self.subTest(options):
+                got = self.python_in(argv + TRIES, two.dirs["bo"], *options, env=env)
+                self.assertGreaterEqual(len(got), 60)
+                own = {k for k in got if got[k].startswith("GOT")} - OWN_PROCESSES
+                self.assertEqual({k: got[k] for k in own}, {})
+                two.unharmed(self)
+
+
 # What a container's own processes allow each other, if one of them has the victim's number.
 OWN_PROCESSES = {
     *("its variables", "its memory", "its map of memory", "its descriptors", "its program"),

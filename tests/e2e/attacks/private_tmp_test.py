@@ -104,9 +104,9 @@ class PrivateTmp(unittest.TestCase):
         self.assertEqual(done.code, 0, done)
         return done.text
 
-    def submit(self, script):
-        words = ("submit", "--json", "--gpus", "0", "--no-sync", "--", "sh", "-c", script)
-        job = self.cli(*words).json["id"]
+    def submit(self, script, *options):
+        words = ("submit", "--json", "--gpus", "0", "--no-sync", *options)
+        job = self.cli(*words, "--", "sh", "-c", script).json["id"]
         self.addCleanup(self.rig.cli, "stop", "--force", job)
         poll(lambda: "begun" in self.rig.cli("logs", job).text, "its start", 60)
         return job
@@ -176,15 +176,15 @@ class PrivateTmp(unittest.TestCase):
                 pid = state_and_parent(pid)[1]
         raise AssertionError(f"no supervisor of job {job}")
 
-    def test_it_goes_with_a_job_that_ends_while_the_agent_is_away(self):
+    def gate(self):
+        """A file that does not exist yet, and how a job waits for it."""
         where = tempfile.mkdtemp(prefix="gate-", dir="/var/tmp")
         self.addCleanup(shutil.rmtree, where)
         os.chmod(where, 0o755)
-        gate = where + "/gate"
-        waits = f"until [ -e {gate} ]; do sleep 0.05; done"
-        job = self.submit(f"echo secret > /tmp/ends-alone-{os.getpid()}; echo begun; {waits}")
+        return where + "/gate", f"until [ -e {where}/gate ]; do sleep 0.05; done"
+
+    def ends_while_the_agent_is_away(self, job, gate):
         supervisor = self.supervisor_of(job)
-        self.assertTrue(self.found(f"ends-alone-{os.getpid()}"))
         agent = self.rig.agent_pid()
         os.kill(agent, signal.SIGSTOP)  # killed at once, the next one would see the end
         try:
@@ -194,7 +194,41 @@ class PrivateTmp(unittest.TestCase):
         finally:
             os.kill(agent, signal.SIGKILL)
         poll(lambda: self.rig.job(job)["state"] == "succeeded", "the job's end", 60)
+
+    def test_it_goes_with_a_job_that_ends_while_the_agent_is_away(self):
+        gate, waits = self.gate()
+        job = self.submit(f"echo secret > /tmp/ends-alone-{os.getpid()}; echo begun; {waits}")
+        self.assertTrue(self.found(f"ends-alone-{os.getpid()}"))
+        self.ends_while_the_agent_is_away(job, gate)
         poll(lambda: not self.found(f"ends-alone-{os.getpid()}"), "its removal", 30)
+
+    def test_the_directory_of_checkpoints_and_the_hostfile_go_with_the_job(self):
+        kept = tempfile.mkdtemp(prefix="kept-", dir="/var/tmp")
+        self.addCleanup(shutil.rmtree, kept, True)
+        shutil.chown(kept, "nobody")
+        options = ("--procs", "2", "--checkpoint-every", "1h", "--checkpoint-cmd", "true")
+        for away in (False, True):
+            with self.subTest(away=away):
+                gate, waits = self.gate()
+                script = (
+                    "cd $BILLOW_CHECKPOINT_DIR && mkdir -p x && echo w > x/model-$RANK;"
+                    f" echo at=$BILLOW_CHECKPOINT_DIR,$BILLOW_HOSTFILE; echo begun; {waits}"
+                )
+                job = self.submit(script, *options, "--checkpoint-dir", kept)
+                log = self.rig.cli("logs", job).text
+                places = log.split("at=")[1].split()[0].split(",")
+                self.assertTrue(all(map(os.path.exists, places)), places)
+                if away:
+                    self.ends_while_the_agent_is_away(job, gate)
+                else:
+                    with open(gate, "w", encoding="ascii"):
+                        pass
+                poll(
+                    lambda: not any(map(os.path.exists, places))
+                    and not [n for n in os.listdir(os.path.dirname(places[0])) if "gone" in n],
+                    f"the removal of {places}",
+                    60,
+                )
 
     def test_what_a_killed_agent_left_is_in_nobodys_way(self):
         """It may be killed between making the directory and recording the task, and then the head

@@ -44,6 +44,17 @@ class ClientOnly(RigTest):
         said = self.ok("login", url, stdin=token + "\n")
         self.assertIn("logged in to https://", said)
 
+    def test_it_changes_between_heads(self):
+        url = json.loads(self.rig.read("head.json"))["addresses"][0]
+        self.ok("ps")
+        self.ok("context", "use", "local")
+        self.assertEqual(self.client("ps").returncode, 69, "no head runs on the laptop")
+        self.ok("context", "use", url)
+        self.ok("ps")
+        unknown = self.client("context", "use", "https://nowhere:7070")
+        self.assertEqual(unknown.returncode, 1, unknown)
+        self.assertIn("billow login https://nowhere:7070", unknown.stderr)
+
     def test_a_job_its_output_and_its_files(self):
         done = self.client(
             "run", "--gpus", 1, "--", "sh", "-c", "echo out of the job; echo beside it >&2; exit 3"

@@ -499,9 +499,10 @@ class Sweeps(RigTest):
     def test_costs_name_the_elements(self):
         array = self.rig.submit("--name", "paid", "--array", "0-1", "--gpus", 1, "--", "sleep", 1)
         self.rig.ok("wait", array)
-        text = self.rig.ok("cost", "--by", "job").text
-        for index in (0, 1):
-            self.assertRegex(text, rf"(?m)^{array}\.{index} +paid\.{index} ")
+        for command in ("cost", "waste"):
+            text = self.rig.ok(command, "--by", "job").text
+            for index in (0, 1):
+                self.assertRegex(text, rf"(?m)^{array}\.{index} +paid\.{index} ")
 
     def test_a_stopped_array_has_not_failed(self):
         array = self.rig.submit("--name", "ended", "--array", "0-2", "--", "sleep", 600)
@@ -539,7 +540,7 @@ class Times(RigTest):
         day = (datetime.datetime.now() + datetime.timedelta(days=40)).strftime("%Y-%m-%d")
         whole = ("reserve", "--gpus", 1, "--for", "1h")
         done = self.rig.ok(*whole, "--from", day + " 18:00", "--name", "b", env=zone)
-        self.assertRegex(done.text, r"from in \d+ .*at 18:00, until .*\(local time, XST\)")
+        self.assertRegex(done.text, r"start: in \d+ .*at 18:00; end: .*\(local time, XST\)")
         (made,) = self.rig.json("reserve", "list")["reservations"]
         self.assertEqual(made["from"][:16], day + "T13:00")
         done = self.rig.ok(*whole, "--from", day + "T14:00:00Z", "--name", "c", env=zone)
@@ -549,7 +550,7 @@ class Times(RigTest):
             "reserve", "--gpus", 2, "--for", "1h", "--from", day + " 18:30", env=zone
         )
         self.assertEqual(done.code, 1, done)
-        self.assertRegex(done.errors, rf"from in \d+ d \({day} 13:30 UTC\)")
+        self.assertRegex(done.errors, rf"starting in \d+ d \({day} 18:30\)")
 
     def test_the_price_after_a_reservation_is_said_once(self):
         self.assertIn("the on-demand price", self.rig.ok("reserve", "--help").text)

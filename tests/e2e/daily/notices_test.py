@@ -68,6 +68,48 @@ class Notices(RigTest):
         self.rig.ok("webhook", "rm", made["id"])
         self.assertNotEqual(self.rig.cli("webhook", "add", "ftp://x").code, 0)
 
+    def test_a_secret_is_replaced_while_messages_go_on(self):
+        receiver = Receiver()
+        self.addCleanup(receiver.close)
+        made = self.rig.json("webhook", "add", receiver.url)
+        self.addCleanup(self.rig.cli, "webhook", "rm", made["id"])
+
+        def signed_with():
+            """Which of the secrets so far sign a message now, in the order of its signatures."""
+            self.rig.ok("webhook", "test", made["id"])
+            _, headers, body = receiver.messages[-1]
+            text = f"{headers['Billow-Id']}.{headers['Billow-Timestamp']}.".encode() + body
+            known = {
+                "v1=" + hmac.new(secret.encode(), text, hashlib.sha256).hexdigest(): number
+                for number, secret in enumerate(secrets)
+            }
+            return [known.get(one) for one in headers["Billow-Signature"].split(",")]
+
+        secrets = [made["secret"]]
+        self.assertEqual(signed_with(), [0])
+        secrets.append(self.rig.json("webhook", "rotate", made["id"])["secret"])
+        self.assertEqual(signed_with(), [1, 0], "both for the grace period")
+        # Neither a restart nor a new key of the installation changes it.
+        self.rig.kill(self.rig.head_pid())
+        self.rig.up()
+        self.rig.ok("secret", "rotate-key")
+        self.assertEqual(signed_with(), [1, 0])
+        secrets.append(self.rig.json("webhook", "rotate", made["id"], "--grace", "1s")["secret"])
+        poll(lambda: signed_with() == [2], "the end of the old secret")
+        secrets.append(self.rig.json("webhook", "rotate", made["id"], "--grace", "0s")["secret"])
+        self.assertEqual(signed_with(), [3], "at once")
+        self.assertEqual(len(set(secrets)), 4)
+        # It is recorded who did it, and the secrets are nowhere.
+        events = lambda *more: self.rig.ok("events", "--limit", "1000", *more).text
+        said = events().count(f"webhook {made['id']} has a new signing key")
+        self.assertEqual(said, 3, events())
+        everything = events("--json") + self.rig.head_log()
+        self.assertEqual([s for s in secrets if s in everything], [])
+        for words in (("99",), (made["id"], "--grace", "31d"), (made["id"], "--grace", "-1s")):
+            self.assertNotEqual(self.rig.cli("webhook", "rotate", *words).code, 0, words)
+        self.rig.ok("webhook", "rm", made["id"])
+        self.assertIn(f"webhook {made['id']} no longer has a signing key", events())
+
     def test_a_command_is_told_too(self):
         path = self.rig.file("notices")
         rig = Rig(args=("--notify-command", f"cat >> {path}"))

@@ -101,6 +101,16 @@ class Services(Base):
         self.assertIn("it ran for", message["text"])
         self.assertNotIn("<", message["text"])
 
+    def test_a_target_is_tried_and_changed(self):
+        service = self.service()
+        made = self.add("slack", f"{service.url}/s", "--on", "ends")
+        self.rig.ok("notify", "test", made["id"])
+        service.first("Test notice from Billow")
+        self.rig.ok("notify", "set", made["id"], "--on", "fails")
+        fine, failed = self.end_a_job("--name", "fine"), self.end_a_job("--name", "bad", code=3)
+        service.first(f"(job {failed})")
+        self.assertFalse([m for m in service.messages if f"(job {fine})".encode() in m[3]])
+
     def test_discord_gets_content_that_mentions_nobody(self):
         service = self.service()
         self.add("discord", f"{service.url}/api/webhooks/1/token", "--on", "fails")
@@ -155,7 +165,7 @@ class Services(Base):
         code = re.search(rf"notify confirm {added['id']} (\w+)", first["text"])[1]
         wrong = self.rig.cli("notify", "confirm", added["id"], "0000000000")
         self.assertNotEqual(wrong.code, 0)
-        self.assertIn("not the code", wrong.errors)
+        self.assertIn("the code is wrong", wrong.errors)
         self.rig.ok("notify", "confirm", added["id"], code)
         job = self.end_a_job("--name", "greet")
         mail = poll(

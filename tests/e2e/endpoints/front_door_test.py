@@ -420,7 +420,7 @@ class Domains(EndpointTest):
         self.deploy("chat", "--access", "open")
         self.assertEqual(
             self.rig.ok("domain", "add", "API.Acme.org", "chat").text,
-            "api.acme.org leads to endpoint chat\n",
+            "api.acme.org now serves endpoint chat\n",
         )
         status, _, body = self.call(None, "/x/y", headers={"Host": "api.acme.org"})
         self.assertEqual((status, json.loads(body)["path"]), (200, "/x/y"))

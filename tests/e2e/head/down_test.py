@@ -84,5 +84,18 @@ class Down(unittest.TestCase):
         self.assertEqual(self.rig.job(job)["state"], "stopped")
 
 
+class Terminated(unittest.TestCase):
+    def test_a_head_with_secrets_ends_cleanly(self):
+        """It overwrites the memory that it frees, so nothing may use any of that later."""
+        rig = Rig(up=False)
+        self.addCleanup(rig.close)
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        head = rig.start("up", "--no-agent", "--listen", "127.0.0.1:0", **quiet)
+        poll(lambda: rig.cli("status").code == 0, "the head answers")
+        rig.ok("secret", "set", "word", stdin=b"a secret")
+        head.terminate()
+        self.assertEqual(head.wait(30), 0)
+
+
 if __name__ == "__main__":
     unittest.main()

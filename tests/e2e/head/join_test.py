@@ -78,7 +78,7 @@ class Join(FarCase):
             other.close()
 
     def test_expired_revoked_and_wrong_tokens_are_refused_with_what_to_do(self):
-        expired = self.rig.join_token("--life", "1s")
+        expired = self.rig.join_token("--expires", "1s")
         tries = iter(
             range(1000)
         )  # a machine that has joined needs no token any more, so each try is another machine

@@ -68,6 +68,19 @@ class Images(ImageTest):
         with open(self.rig.file("left.txt"), encoding="utf-8") as f:
             self.assertEqual(f.read(), "out\n")
 
+    def test_a_copied_directory_comes_along_and_its_outputs_return(self):
+        # As on every node that is not the user's own machine. Root's copy is closed to the
+        # unprivileged user that root is outside the container.
+        with open(self.rig.file("model.txt"), "w", encoding="utf-8") as f:
+            f.write("copied\n")
+        done = self.sh(
+            "cat model.txt; mkdir out; echo result > out/loss", "--sync", "--output", "out"
+        )
+        self.assertEqual((done.code, done.text), (0, "copied\n"), done)
+        self.rig.ok("cp", f"{self.last()}:out/loss", self.rig.file("loss"))
+        with open(self.rig.file("loss"), encoding="utf-8") as f:
+            self.assertEqual(f.read(), "result\n")
+
     def test_only_named_variables_come_along(self):
         done = self.sh("env", "--env-var", "GIVEN=yes", env={"OUTSIDE": "1"})
         self.assertIn("GIVEN=yes", done.text)
@@ -546,8 +559,8 @@ class Images(ImageTest):
             self.assertEqual(f.read(), "more\n")
         self.rig.ok("volume", "add", "gone", "--path", os.path.join(self.rig.root, "nowhere"))
         missing = self.sh("true", "--volume", "gone:/mnt/gone")
-        self.assertEqual(missing.code, 125, missing)
-        self.assertIn("does not exist on this node", missing.errors + missing.text)
+        self.assertEqual(missing.code, 126, missing)
+        self.assertIn("nowhere is not on this node", missing.errors + missing.text)
 
     def test_ranks_have_a_room_each(self):
         done = self.sh(

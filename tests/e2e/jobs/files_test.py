@@ -226,7 +226,7 @@ class Files(FarCase):
             f.write("x")
         done = self.laptop(home, "run", "--", "ls", "-A")
         self.assertEqual((done.returncode, done.stdout), (0, ""), done)
-        self.assertIn("does not follow", done.stderr)
+        self.assertIn("is not copied", done.stderr)
 
     def test_a_job_does_not_begin_without_its_files(self):
         # A digest that nobody ever uploaded is refused at once.

@@ -1,6 +1,7 @@
 """GPUs: what jobs see, what is shared and what is not, how busy they look, and what happens when
 one breaks."""
 import os
+import re
 import unittest
 
 from rig import Rig, RigTest, poll
@@ -80,7 +81,11 @@ class Visibility(RigTest):
 
     def test_what_a_job_costs_is_said(self):
         job = self.rig.submit("--gpus", 1, "--", "sleep", "2")
-        self.assertRegex(self.rig.wait_for(job, "running")["rate"], r"^\$\d+\.\d+/h$")
+        # Nothing is charged before its process has begun.
+        poll(
+            lambda: re.fullmatch(r"\$\d+\.\d+/h", self.rig.job(job)["rate"]),
+            "the job costs something",
+        )
         self.rig.ok("wait", job)
         document = self.rig.job(job)
         self.assertGreater(document["cost_nano_usd"], 0)

@@ -163,10 +163,15 @@ class Interrupts(unittest.TestCase):
         elsewhere = {"BILLOW_DATA": os.path.join(self.rig.root, "elsewhere")}
         starts = self.screen("run", "--", "true", env=elsewhere)
         starts.expect("starting one in the background")
-        self.interrupt(starts, "billow: nothing was submitted")
+        # On a busy machine the head may be there before the key.
+        self.interrupt(
+            starts,
+            "billow: (nothing was submitted|the job may have been submitted; see `billow ps`)",
+        )
         # The head runs or does not; in neither case is anything half done.
         self.rig.ok("up", "--background", "--listen", "127.0.0.1:0", env=elsewhere)
-        self.assertEqual(self.rig.json("ps", "-a", env=elsewhere)["jobs"], [])
+        jobs = self.rig.json("ps", "-a", env=elsewhere)["jobs"]
+        self.assertLessEqual(len(jobs), "may have been submitted" in starts.text)
         self.rig.ok("down", "--stop-jobs", env=elsewhere)
 
     def test_deploy(self):

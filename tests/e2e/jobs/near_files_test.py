@@ -79,6 +79,49 @@ class NearFiles(unittest.TestCase):
         self.assertTrue(self.packs("files"))
         self.assertEqual(self.packs("agent/files"), [])
 
+    # Hides as well as it can what it changes.
+    SPOIL = r"""
+import os
+for name in ("d0/f0", "d1/f1", "large"):
+    before = os.stat(name)
+    with open(name, "r+b") as f:
+        f.write(b"spoiled"[:before.st_size])
+    os.utime(name, ns=(before.st_atime_ns, before.st_mtime_ns))
+os.unlink("d2/f2")
+os.symlink("/etc/passwd", "d2/f2")
+os.makedirs("junk/deep")
+os.chmod("tool", 0o700)
+"""
+
+    def test_what_a_job_does_to_its_copy_the_next_does_not_get(self):
+        for _ in range(3):
+            self.rig.ok(
+                "run", "-q", "--sync", "--", "python3", "-c", self.SPOIL, cwd=self.project
+            )
+            self.assertEqual(self.run_job(), self.sums())
+            # Of the same size, within a tick of the clock of files.
+            self.write("d3/f3", os.urandom(os.path.getsize(os.path.join(self.project, "d3/f3"))))
+
+    def test_two_jobs_at_once_have_a_copy_each(self):
+        self.assertEqual(self.run_job(), self.sums())
+        meet = "until [ -e $MEET/1 ] && [ -e $MEET/2 ]; do :; done"
+        place = os.path.join(self.rig.root, "meet")
+        os.mkdir(place)
+        jobs = [
+            self.rig.json(
+                *("submit", "--sync", "--gpus", "0.5", "--env-var", f"MEET={place}", "--"),
+                *("sh", "-c", f"{self.LOOK}; echo mine {i} > d0/f0; : > $MEET/{i}; {meet}; cat d0/f0"),
+                cwd=self.project,
+            )["id"]
+            for i in (1, 2)
+        ]
+        for i, job in enumerate(jobs, 1):
+            self.rig.wait_for(job, "succeeded", seconds=60)
+            *look, last = self.rig.ok("logs", job).text.splitlines()
+            self.assertEqual(self.seen("\n".join(look)), self.sums())
+            self.assertEqual(last, f"mine {i}")
+        self.assertEqual(self.run_job(), self.sums())
+
     def test_a_killed_head_loses_no_files(self):
         """The job waits when the head is killed, right after it has taken the files."""
         blocker = self.rig.submit("--gpus", "1", "--", "sleep", "600")

@@ -72,7 +72,7 @@ class Suspend(RigTest):
         for order in ("suspend", "resume"):
             done = self.rig.cli(order, job)
             self.assertNotEqual(done.code, 0)
-            self.assertRegex(done.errors, rf"job {job} has ended: it was stopped at 20\d\d-.*Z")
+            self.assertRegex(done.errors, rf"job {job} has ended: it was stopped \d+ s ago")
             self.assertIn("no job 999", self.rig.cli(order, 999).errors)
 
     def test_a_suspended_job_survives_agent_and_head(self):

@@ -206,6 +206,24 @@ class CloudHead(unittest.TestCase):
         self.assertEqual(removed.code, 0, removed)
         self.assertEqual((rig.counts(), rig.head_groups()), ((0, 0, 0), []))
 
+    def test_orders_that_arrive_twice_create_nothing_twice(self):
+        class Twice:
+            def random(self):
+                return 0
+
+            def choice(self, _):
+                return "twice"
+
+        rig = self.rig
+        rig.aws.free_addresses.append("203.0.113.7")
+        rig.aws.chaos = Twice()
+        moved = rig.move("--allow", "10.77.0.0/24", "--yes")
+        self.assertEqual(moved.code, 0, moved)
+        self.assertEqual(rig.counts(), (1, 1, 1))
+        removed = rig.move("--remove", "--delete-disk", "--yes")
+        self.assertEqual(removed.code, 0, removed)
+        self.assertEqual((rig.counts(), rig.head_groups()), ((0, 0, 0), []))
+
     def test_what_fails_is_taken_back_and_the_head_here_goes_on(self):
         rig = self.rig
         before = rig.head_pid()

@@ -486,6 +486,19 @@ class NeverLeak(unittest.TestCase):
         finally:
             rig.close()
 
+    def test_nodes_reach_each_other_although_the_answer_about_their_group_was_lost(self):
+        rig = CloudRig(boots=False)
+        try:
+            rig.aws.loses.append("CreateSecurityGroup")
+            rig.add(max_machines=1)
+            poll(rig.offers, "offers", 60)
+            rig.submit("--gpus", 1, "--", "true")
+            poll(rig.aws.alive, "an instance", 120)
+            groups = list(rig.aws.group_facts.values())
+            self.assertEqual([group["inside"] for group in groups], [True], groups)
+        finally:
+            rig.close()
+
     @staticmethod
     def alive(rig):
         """As an administrator does: these machines run nothing, and after some the pool stops."""

@@ -156,7 +156,7 @@ class Story:
         denied = [pool["denied"] for pool in (pools or {"pools": []})["pools"] if pool["denied"]]
         if not denied:
             return
-        if "mend its settings" in denied[0] and time.monotonic() > self.rights_from:
+        if "fix its settings" in denied[0] and time.monotonic() > self.rights_from:
             self.refused.append((time.strftime("%H:%M:%S"), denied[0]))
         self.rig.cli("cloud", "check", "k")
 

@@ -238,12 +238,17 @@ class Faults(Neoclouds):
         self.assertEqual(cloud.created, [])
 
     def test_a_bid_that_is_too_low_leaves_nothing_behind(self):
+        """Its stopped contract is ended, the bid is not repeated, and the job runs on demand."""
         cloud = self.rig.cloud(fake_cloud.Vast)
         self.rig.add(cloud, "--spot")
-        job = self.rig.submit("--gpus", 1, "--spot", "--", "true")
-        self.explained(job, "your bid is below the minimum bid")
-        self.assertEqual(len(cloud.created), 1)
-        poll(lambda: not cloud.machines, "the stopped contract ended", 30)
+        done = self.rig.ok("run", "--gpus", 1, "--spot", "--", "echo", "ran", timeout=90)
+        self.assertEqual(done.text, "ran\n")
+        asked = [r["path"] for r in cloud.requests if r["path"].startswith("/v0/asks/")]
+        self.assertEqual(asked, ["/v0/asks/7001/", "/v0/asks/7000/"])
+        answer = self.rig.api("GET", "/v1/pools/vast/offers").json
+        reasons = [refusal["reason"] for refusal in answer["refusals"]]
+        self.assertTrue(any("your bid is below the minimum bid" in one for one in reasons), reasons)
+        self.rig.gone(cloud)
 
     def test_a_dead_machine_is_released_and_says_why(self):
         cloud = self.rig.cloud(fake_cloud.Lambda)

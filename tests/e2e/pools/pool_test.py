@@ -263,6 +263,44 @@ class CommandPools(unittest.TestCase):
             f.write(works)
         poll(lambda: not rig.machines(), "nothing left in the books", 90)
 
+    def test_a_machine_that_no_list_has_shown_is_ended_by_its_name(self):
+        rig = self.rig
+        rig.add_pool("cloud", "--max", 1, "--idle", "1s")
+        listing = os.path.join(rig.root, "list-cloud")
+        with open(listing, encoding="utf-8") as f:
+            works = f.read()
+        rig.tool("list-cloud", "exit 1\n")
+        self.assertEqual(rig.cli("run", "--gpus", 2, "--", "true", timeout=60).code, 0)
+        self.assertEqual([m["external"] for m in rig.machines().values()], [""])
+        poll(lambda: not rig.rented(), "the machine ended", 60)
+        self.assertEqual(set(rig.lines("deleted")), {"cloud-1"})
+        self.assertTrue(rig.machines(), "no list has shown that it has ended")
+        with open(listing, "w", encoding="utf-8") as f:
+            f.write(works)
+        poll(lambda: not rig.machines(), "nothing left in the books", 90)
+
+    def test_a_create_that_hangs_holds_up_no_other(self):
+        rig = self.rig
+        hangs = '[ "$BILLOW_MACHINE" = cloud-1 ] && until [ -e "$cloud/go" ]; do sleep 0.1; done\n'
+        rig.add_pool("cloud", "--max", 2, "--idle", "2s", first=hangs)
+        jobs = [rig.submit("--gpus", 2, "--", "true") for _ in range(2)]
+        poll(lambda: "cloud-2" in rig.lines("created"), "the other machine", 60)
+        self.assertEqual(rig.lines("created"), ["cloud-2"])
+        poll(lambda: "succeeded" in [rig.job(job)["state"] for job in jobs], "a job on it", 60)
+        with open(os.path.join(rig.cloud, "go"), "w", encoding="ascii"):
+            pass
+        for job in jobs:
+            self.assertEqual(rig.cli("wait", job, timeout=60).code, 0)
+        poll(lambda: not rig.rented(), "given back", 60)
+
+    def test_a_create_that_is_killed_is_asked_again_and_is_no_refusal(self):
+        rig = self.rig
+        killed = '[ -e "$cloud/killed" ] || { touch "$cloud/killed"; kill -9 $$; }\n'
+        rig.add_pool("cloud", "--max", 2, "--idle", "2s", first=killed)
+        self.assertEqual(rig.cli("run", "--gpus", 2, "--", "true", timeout=90).code, 0)
+        self.assertEqual(rig.lines("created"), ["cloud-1"], "under the same name")
+        poll(lambda: not rig.rented(), "given back", 60)
+
     def test_nothing_is_rented_for_a_job_no_pool_can_run(self):
         rig = self.rig
         rig.add_pool("cloud", "--max", 2)

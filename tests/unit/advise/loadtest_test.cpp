@@ -38,6 +38,10 @@ TEST(Arrivals, ATraceKeepsItsTimesAndLengths) {
   EXPECT_FALSE(trace_arrivals("timestamp,input,output\nyesterday,1,1\n", 60, 1));
   EXPECT_FALSE(trace_arrivals("timestamp,input,output\n5,1,1\n3,1,1\n", 60, 1)) << "not in order";
   EXPECT_FALSE(trace_arrivals("", 60, 1));
+  const auto wrong = trace_arrivals("# exported\ntimestamp,input,output\n\n5,many,1\n", 60, 1);
+  ASSERT_FALSE(wrong);
+  EXPECT_NE(wrong.error().message.find("line 4 of the trace: \"many\""), std::string::npos)
+      << wrong.error().message;
 }
 
 TEST(AnswerStream, CountsTokensHoweverTheBytesAreCut) {

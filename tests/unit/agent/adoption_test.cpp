@@ -84,6 +84,29 @@ TEST(TaskDirs, TellsRunningEndedLostAndNeverStartedApart) {
   ASSERT_TRUE(rig.until(*running, heard, [&] { return heard.closed; }));
 }
 
+// An agent without a free descriptor took running tasks for lost, killed them, and removed the
+// files of all of them when it started.
+TEST(TaskDirs, WhatCannotBeReadIsNeitherLostNorForgotten) {
+  Rig rig;
+  ASSERT_TRUE(rig.dirs().create(TaskId(1), shell("true")));
+  rig.run(TaskId(2), shell("exit 4"));
+  const auto unreadable = [&](TaskId id, const char* name) {
+    const std::string path = rig.dirs().path(id) + "/" + name;
+    EXPECT_EQ(::unlink(path.c_str()), 0);
+    EXPECT_EQ(::symlink(name, path.c_str()), 0);  // leads to itself: not even root can open it
+  };
+  unreadable(TaskId(1), sv::file_lock);
+  unreadable(TaskId(2), sv::file_exit);
+  for (const TaskId id : {TaskId(1), TaskId(2)}) {
+    const auto found = rig.dirs().find(id);
+    ASSERT_FALSE(found);
+    EXPECT_TRUE(is_unreadable(found.error())) << found.error().message;
+  }
+  EXPECT_FALSE(rig.dirs().list());
+  EXPECT_FALSE(rig.dirs().remove(TaskId(1)));
+  EXPECT_TRUE(supervisor_alive(rig.dirs().path(TaskId(1))));
+}
+
 TEST(TaskDirs, AnAdoptedTaskIsControlledThroughItsSocket) {
   Rig rig;
   TaskSpec spec = shell("echo before; read line; echo \"got $line\"; read line; exit 6");

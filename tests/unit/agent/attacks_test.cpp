@@ -77,6 +77,8 @@ class Attack : public ::testing::Test {
     return out;
   }
 
+  net::Loop loop_;
+  TreeRemoval removal_{loop_};
   std::string owner_, root_, victim_;
 };
 
@@ -107,7 +109,7 @@ class Shell : public Attack {
 };
 
 TEST_F(Shell, IsNotWrittenThroughWhatItsUserPutIntoItsDirectory) {
-  SshServers doors(root_);
+  SshServers doors(removal_, root_);
   const auto first = doors.open(place(), key_);
   ASSERT_TRUE(first) << first.error().message;
   ASSERT_EQ(directories().size(), 1u);
@@ -134,7 +136,7 @@ TEST_F(Shell, DoesNotTrustADirectoryThatWasThereBefore) {
   // At the name an earlier agent used for all connections of a task: owned by the user and closed
   // to others, as it was itself.
   const std::string guessed = root_ + "/ssh-7";
-  SshServers doors(root_);
+  SshServers doors(removal_, root_);
   ASSERT_EQ(::mkdir(guessed.c_str(), 0700), 0);
   ASSERT_EQ(::lchown(guessed.c_str(), nobody, nobody), 0);
   ASSERT_EQ(::symlink((victim_ + "/file").c_str(), (guessed + "/host_key.pub").c_str()), 0);
@@ -153,7 +155,7 @@ TEST_F(Shell, DoesNotTrustADirectoryThatWasThereBefore) {
 }
 
 TEST_F(Shell, TakesKeysAndNothingThatComesBeforeOne) {
-  SshServers doors(root_);
+  SshServers doors(removal_, root_);
   for (const std::string& bad : std::vector<std::string>{
            "", "command=\"reboot\" " + key_, key_ + "\n" + key_, "@cert-authority * " + key_,
            "ssh-ed25519", "ssh-ed25519 !!!", "ssh-ed25519 " + std::string(10000, 'A')})
@@ -172,7 +174,8 @@ class Checkpoint : public Attack {
     plan.other_user = true;
     plan.uid = plan.gid = nobody;
     Environment env;
-    return Checkpointer::prepare(plan, TaskId(9), JobId(1), root_, env);
+    Checkpointer checkpointer(loop_, removal_, {});
+    return checkpointer.prepare(plan, TaskId(9), JobId(1), root_, env);
   }
 };
 
@@ -194,6 +197,29 @@ TEST_F(Checkpoint, DoesNotUseADirectoryThatSomebodyElseMade) {
   EXPECT_FALSE(file_exists(directory() + "/planted"));
 }
 
+// The user may have moved it there from a directory that a group may write. It holds what only its
+// owner may remove.
+TEST_F(Checkpoint, IsRemovedWithoutADirectoryOfSomebodyElses) {
+  constexpr uid_t other = 4001;
+  ASSERT_TRUE(prepare());
+  const std::string moved = directory() + "/moved", closed = moved + "/closed";
+  for (const std::string& dir : {moved, closed}) {
+    ASSERT_EQ(::mkdir(dir.c_str(), 0755), 0);
+    ASSERT_TRUE(write_file_atomic(dir + "/work", "of weeks\n"));
+    ASSERT_EQ(::chown(dir.c_str(), other, other), 0);
+  }
+  ASSERT_TRUE(write_file_atomic(directory() + "/own", "x"));
+  Checkpointer checkpointer(loop_, removal_, {});
+  checkpointer.ended(root_, TaskId(9));
+  removal_.finish();
+  EXPECT_FALSE(file_exists(directory()));
+  std::vector<std::string> left;
+  for (const auto& item : std::filesystem::recursive_directory_iterator(root_))
+    if (item.is_regular_file() && !item.path().native().starts_with(victim_))
+      left.push_back(item.path().filename().native());
+  EXPECT_EQ(left, (std::vector<std::string>{"work", "work"}));
+}
+
 // ---- secrets as files
 class Secret : public Attack {
  protected:
@@ -210,7 +236,7 @@ class Secret : public Attack {
 };
 
 TEST_F(Secret, IsWrittenAlthoughALinkToNowhereIsInItsWay) {
-  const SecretFiles files(root_, owner_);
+  const SecretFiles files(removal_, root_, owner_);
   ASSERT_EQ(::symlink((root_ + "/nowhere").c_str(), directory(files).c_str()), 0);
   const auto written = write(files);
   ASSERT_TRUE(written) << written.error().message;
@@ -223,7 +249,7 @@ TEST_F(Secret, IsWrittenAlthoughALinkToNowhereIsInItsWay) {
 }
 
 TEST_F(Secret, RemovesALinkAndNotWhatItLeadsTo) {
-  const SecretFiles files(root_, owner_);
+  const SecretFiles files(removal_, root_, owner_);
   ASSERT_EQ(::symlink(victim_.c_str(), directory(files).c_str()), 0);
   ASSERT_TRUE(write(files));
   expect_victim_untouched();
@@ -440,6 +466,38 @@ TEST_F(Place, IsNotMadeInADirectoryOfSomebodyElses) {
   }
   (void)run(own + "/link/new", "true");
   EXPECT_FALSE(file_exists(victim_ + "/new")) << "made where only root may";
+}
+
+// The agent has checked where the path leads. Whoever owns a directory above the volume may
+// exchange it before it is mounted, for example while an image is fetched.
+TEST_F(Place, ShowsNothingThatWasPutInThePlaceOfTheVolumeSinceItsCheck) {
+  const std::string theirs = root_ + "/theirs", other = root_ + "/other";
+  for (const std::string& dir : {theirs, theirs + "/a", theirs + "/a/b", other, other + "/b"}) {
+    ASSERT_EQ(::mkdir(dir.c_str(), 0755), 0);
+    ASSERT_EQ(::chown(dir.c_str(), nobody, nobody), 0);
+  }
+  volume_ = theirs + "/a/b";
+  ASSERT_TRUE(write_file_atomic(volume_ + "/data", "of the volume\n", 0644));
+  ASSERT_TRUE(write_file_atomic(other + "/data", "elsewhere\n", 0644));
+  ASSERT_TRUE(write_file_atomic(other + "/b/data", "elsewhere\n", 0644));
+  ASSERT_EQ(run("/mnt/" + owner_, fmt::format("cat /mnt/{}/data", owner_)).out, "of the volume\n");
+  for (const auto& [part, target] : std::vector<std::pair<std::string, std::string>>{
+           {theirs + "/a/b", other}, {theirs + "/a", other}, {theirs + "/a/b", "/proc"}}) {
+    TaskSpec spec = shell(fmt::format("ls /mnt/{0}; cat /mnt/{0}/data", owner_));
+    spec.identity = Identity{nobody, nobody, {}};
+    spec.no_new_privs = true;
+    ASSERT_TRUE(sandbox_->bind_to(spec, {{volume_, "/mnt/" + owner_, false}}));
+    const std::string aside = root_ + "/aside";
+    ASSERT_EQ(::rename(part.c_str(), aside.c_str()), 0);
+    ASSERT_EQ(::symlink(target.c_str(), part.c_str()), 0);
+    const Heard heard = rig_.run(TaskId(++next_), spec);
+    ASSERT_TRUE(heard.exit);
+    EXPECT_EQ(heard.out, "") << part << " for " << target;
+    EXPECT_NE(std::string(heard.exit->detail).find("replaced by a link"), std::string::npos)
+        << heard.exit->detail;
+    ASSERT_EQ(::unlink(part.c_str()), 0);
+    ASSERT_EQ(::rename(aside.c_str(), part.c_str()), 0);
+  }
 }
 
 TEST_F(Place, MayBeANewDirectoryBelowTheRoot) {

@@ -143,5 +143,31 @@ TEST_F(ProjectCaches, WhatAProjectLeftGoesWithItButForWhatOthersBroughtToo) {
   EXPECT_FALSE(file_exists(env_dir(env_shared)));
 }
 
+// What is in use is what users wrote into their own stores.
+TEST_F(ProjectCaches, WhatSomebodyUsesKeepsNothingElseOnTheNode) {
+  auto store = files::Store::open({.directory = root + "/files", .bytes_max = 1 << 30});
+  auto objects = ObjectCache::open({work + "/objects", 1 << 30});
+  ASSERT_TRUE(store && objects);
+  const std::string data = root + "/data", used = std::string(64, 'a'),
+                    path = container::environment_dir(work + "/boxes/1000", used);
+  put(path + "/tree/bin/python", 1);
+  put(work + "/boxes/1000/scratch/task/uses", 1);
+  ASSERT_TRUE(write_file_atomic(work + "/boxes/1000/scratch/task/uses", used + "\n"));
+  for (const char* project : {"one", "two"}) {
+    wire::agent_v1::Start start;
+    start.env = {{"BILLOW_PROJECT", project}};
+    start.surroundings.environment_digest = project == std::string("one") ? used : "";
+    ASSERT_TRUE(note_leftovers(data, start));
+  }
+  put(one + "/hub/weights", 1);
+  put(two + "/hub/weights", 1);
+  const CachePlaces places{data, work, **store, **objects};
+  EXPECT_FALSE(remove_leftovers(places, {"one", "two"}));
+  EXPECT_TRUE(file_exists(path));
+  EXPECT_FALSE(file_exists(one));
+  EXPECT_FALSE(file_exists(two));
+  EXPECT_EQ(leftover_projects(data), std::vector<std::string>{"one"}) << "is tried again";
+}
+
 }  // namespace
 }  // namespace billow::agent

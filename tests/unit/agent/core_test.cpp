@@ -335,6 +335,17 @@ TEST_F(AgentCore, TheFenceCutsALongGraceShort) {
   EXPECT_TRUE(only<effect::StopTask>(pass_time(62)).empty());
 }
 
+// A frame of 4 MiB names one task two million times; each effect takes about a kilobyte.
+TEST_F(AgentCore, ALeaseIsRenewedOnceHoweverOftenItIsNamed) {
+  connect();
+  say(start_of(5));
+  const Effects out = say(v1::LeaseRenew{1, std::vector<TaskId>(1000, TaskId(5)), seconds(30)});
+  EXPECT_EQ(only<effect::SetEndsAt>(out).size(), 1u);
+  const auto ends = only<effect::SetEndsAt>(say(v1::LeaseRenew{1, {TaskId(5)}, {INT64_MAX}}));
+  ASSERT_EQ(ends.size(), 1u);
+  EXPECT_GT(ends[0].ends_at, at(0).steady) << "never a time in the past";
+}
+
 TEST_F(AgentCore, StopsWhenPaidTimePassesUnlessRenewed) {
   connect();
   v1::Start paid = start_of(5);

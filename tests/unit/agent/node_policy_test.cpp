@@ -52,6 +52,21 @@ TEST(NodePolicy, AFileSaysWhoRunsAndNobodyElseDoes) {
   EXPECT_FALSE(may(*everybody, "root", account("root", 0)));
 }
 
+TEST(NodePolicy, WhoeverDeniesRootDeniesIt) {
+  EXPECT_FALSE(may(*parse_node_policy("deny root"), "root", account("root", 0)));
+  EXPECT_FALSE(may(*parse_node_policy("deny root\nroot ops"), "ops", account("root", 0)));
+  EXPECT_TRUE(may(*parse_node_policy("deny bob\nroot ops"), "ops", account("root", 0)));
+}
+
+TEST(NodePolicy, WhomItDeniesItDeniesUnderEachName) {
+  const auto policy = parse_node_policy("allow 0-4294967294\ndeny daemon");
+  ASSERT_TRUE(policy);
+  const auto daemon = look_up_user("daemon");
+  ASSERT_TRUE(daemon);
+  EXPECT_FALSE(may(*policy, "ana", account("another-name", daemon->identity.uid)));
+  EXPECT_TRUE(may(*policy, "ana", account("another", daemon->identity.uid + 1)));
+}
+
 // Confined jobs run as a number of their own, whether or not their user has an account here.
 TEST(NodePolicy, JudgesUsersWithoutAnAccountByTheirNames) {
   const auto may_confined = [](const char* text, const UserRecord* instead = nullptr) {
@@ -84,6 +99,14 @@ TEST(NodePolicy, SaysHowMuchDiskJobsGet) {
   EXPECT_FALSE(parse_node_policy("disk none\ndisk half")->rules.disk_bytes);
   EXPECT_FALSE(parse_node_policy("disk 20")) << "20 bytes, which nobody means";
   for (const char* bad : {"disk", "disk much", "disk 0", "disk 1GB 2GB", "disk -1GB"})
+    EXPECT_FALSE(parse_node_policy(bad)) << bad;
+}
+
+TEST(NodePolicy, CanRefuseJobsThatAreNotKeptFromOtherGpus) {
+  EXPECT_FALSE(NodePolicy{}.rules.devices_closed);
+  EXPECT_TRUE(parse_node_policy("devices closed")->rules.devices_closed);
+  EXPECT_FALSE(parse_node_policy("devices closed\ndevices unguarded")->rules.devices_closed);
+  for (const char* bad : {"devices", "devices open", "devices closed unguarded"})
     EXPECT_FALSE(parse_node_policy(bad)) << bad;
 }
 

@@ -5,8 +5,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 
+#include "agent/content/kept_dir.h"
 #include "agent/content/spare_dirs.h"
 #include "base/file.h"
 #include "base/rng.h"
@@ -17,7 +19,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct SpareDirectories : ::testing::Test {
+// With the job looking at what its directory holds, and with the agent.
+struct SpareDirectories : ::testing::TestWithParam<bool> {
   void SetUp() override {
     char name[] = "/tmp/billow-spare-XXXXXX";
     root = ::mkdtemp(name);
@@ -48,7 +51,12 @@ struct SpareDirectories : ::testing::Test {
     spares->exchange(task, scan->tree, path);
     const auto states = spares->states_for(task, scan->tree);
     files::Tree missing = scan->tree;
-    if (states) {
+    const auto kept =
+        states && GetParam() ? KeptDir::look(path, scan->tree, *states) : std::optional<KeptDir>();
+    EXPECT_EQ(kept.has_value(), states && GetParam());
+    if (kept) {
+      missing = kept->missing();
+    } else if (states) {
       const auto there = keep_only(path, scan->tree, *states);
       EXPECT_TRUE(there) << there.error().message;
       missing.entries.clear();
@@ -59,11 +67,16 @@ struct SpareDirectories : ::testing::Test {
     EXPECT_TRUE(files::write_tree(path, missing, [&](const Sha256& piece) {
       return files::read_piece(scan->sources.at(piece), piece);
     }));
-    const auto settled = settled_states(path, scan->tree);
+    const auto settled = settled_states(path, kept ? missing : scan->tree);
     EXPECT_TRUE(settled) << settled.error().message;
-    spares->written(task, digest, scan->tree, *settled);
+    spares->written(task, digest, scan->tree, kept ? kept->states_with(*settled) : *settled);
     EXPECT_EQ(list(path), list(source)) << "the directory is the tree, and nothing else";
-    return missing.entries.size();
+    if (!kept)
+      return missing.entries.size();
+    EXPECT_TRUE(files::decode(files::encode(missing))) << "the job refuses such a list";
+    EXPECT_EQ(kept->is_complete(), missing.entries.empty());
+    const std::string wanted = kept->wanted();
+    return static_cast<std::size_t>(std::count(wanted.begin(), wanted.end(), '1'));
   }
   void end(TaskId task) {
     if (!spares->retire(task, work(task)))
@@ -92,7 +105,7 @@ struct SpareDirectories : ::testing::Test {
   std::unique_ptr<SpareDirs> spares;
 };
 
-TEST_F(SpareDirectories, TheNextJobWritesOnlyWhatDiffers) {
+TEST_P(SpareDirectories, TheNextJobWritesOnlyWhatDiffers) {
   EXPECT_EQ(stage(TaskId(1)), 6u);
   end(TaskId(1));
   EXPECT_EQ(stage(TaskId(2)), 0u);
@@ -102,7 +115,7 @@ TEST_F(SpareDirectories, TheNextJobWritesOnlyWhatDiffers) {
   EXPECT_EQ(stage(TaskId(3)), 1u);
 }
 
-TEST_F(SpareDirectories, WhatAJobChangedIsWrittenAgainHoweverItWasHidden) {
+TEST_P(SpareDirectories, WhatAJobChangedIsWrittenAgainHoweverItWasHidden) {
   stage(TaskId(1));
   const std::string path = work(TaskId(1));
   struct stat before {};
@@ -124,7 +137,7 @@ TEST_F(SpareDirectories, WhatAJobChangedIsWrittenAgainHoweverItWasHidden) {
 }
 
 // Jobs of two directories in turn: neither waits for the removal of the other's files.
-TEST_F(SpareDirectories, ADirectoryWithOtherFilesIsGivenBackAsItWas) {
+TEST_P(SpareDirectories, ADirectoryWithOtherFilesIsGivenBackAsItWas) {
   const std::string first = source + "-first";
   stage(TaskId(1));
   end(TaskId(1));
@@ -151,7 +164,7 @@ TEST_F(SpareDirectories, ADirectoryWithOtherFilesIsGivenBackAsItWas) {
   end(TaskId(33));
 }
 
-TEST_F(SpareDirectories, ADirectoryIsKeptIfMostOfItStays) {
+TEST_P(SpareDirectories, ADirectoryIsKeptIfMostOfItStays) {
   make_other(40);
   stage(TaskId(1));
   end(TaskId(1));
@@ -168,7 +181,7 @@ TEST_F(SpareDirectories, ADirectoryIsKeptIfMostOfItStays) {
 }
 
 // A file at the top gets a new time by being moved. That must not hide a change.
-TEST_F(SpareDirectories, AChangeBeforeADirectoryIsGivenBackIsNotHidden) {
+TEST_P(SpareDirectories, AChangeBeforeADirectoryIsGivenBackIsNotHidden) {
   const std::string first = source + "-first";
   stage(TaskId(1));
   end(TaskId(1));
@@ -192,7 +205,7 @@ TEST_F(SpareDirectories, AChangeBeforeADirectoryIsGivenBackIsNotHidden) {
 
 // An agent that is killed after a job got a directory knows nothing of what is in it when it runs
 // again: the job must not find files of another.
-TEST_F(SpareDirectories, AfterARestartADirectoryIsEmptiedFirst) {
+TEST_P(SpareDirectories, AfterARestartADirectoryIsEmptiedFirst) {
   stage(TaskId(1));
   end(TaskId(1));
   make_other(3);
@@ -207,7 +220,7 @@ TEST_F(SpareDirectories, AfterARestartADirectoryIsEmptiedFirst) {
   EXPECT_FALSE(spares->states_for(TaskId(3), scan->tree)) << "a task of this agent's";
 }
 
-TEST_F(SpareDirectories, AFileWithASecondNameIsNotKept) {
+TEST_P(SpareDirectories, AFileWithASecondNameIsNotKept) {
   stage(TaskId(1));
   ASSERT_EQ(::link((work(TaskId(1)) + "/a.txt").c_str(), (root + "/elsewhere").c_str()), 0);
   end(TaskId(1));
@@ -215,7 +228,7 @@ TEST_F(SpareDirectories, AFileWithASecondNameIsNotKept) {
 }
 
 // Whoever kept a descriptor can still write, after the job has ended.
-TEST_F(SpareDirectories, AChangeAfterTheEndIsSeenToo) {
+TEST_P(SpareDirectories, AChangeAfterTheEndIsSeenToo) {
   stage(TaskId(1));
   const Fd kept(::open((work(TaskId(1)) + "/a.txt").c_str(), O_WRONLY));
   end(TaskId(1));
@@ -223,7 +236,7 @@ TEST_F(SpareDirectories, AChangeAfterTheEndIsSeenToo) {
   EXPECT_EQ(stage(TaskId(2)), 1u);
 }
 
-TEST_F(SpareDirectories, ADirectoryThatBecameALinkLeadsNowhere) {
+TEST_P(SpareDirectories, ADirectoryThatBecameALinkLeadsNowhere) {
   ASSERT_TRUE(make_directories(root + "/outside", 0755));
   ASSERT_TRUE(write_file_atomic(root + "/outside/b.txt", "mine", 0644));
   stage(TaskId(1));
@@ -235,7 +248,7 @@ TEST_F(SpareDirectories, ADirectoryThatBecameALinkLeadsNowhere) {
   EXPECT_EQ(read_file(root + "/outside/b.txt").value_or(""), "mine");
 }
 
-TEST_F(SpareDirectories, AnEmptyTreeGetsAnEmptyDirectory) {
+TEST_P(SpareDirectories, AnEmptyTreeGetsAnEmptyDirectory) {
   stage(TaskId(1));
   end(TaskId(1));
   fs::remove_all(source);
@@ -243,7 +256,7 @@ TEST_F(SpareDirectories, AnEmptyTreeGetsAnEmptyDirectory) {
   EXPECT_EQ(stage(TaskId(2)), 0u);
 }
 
-TEST_F(SpareDirectories, NobodyElseGetsThem) {
+TEST_P(SpareDirectories, NobodyElseGetsThem) {
   stage(TaskId(1), {0, "ann", "lab"});
   end(TaskId(1));
   EXPECT_EQ(stage(TaskId(2), {0, "bob", "lab"}), 6u);
@@ -252,7 +265,7 @@ TEST_F(SpareDirectories, NobodyElseGetsThem) {
   EXPECT_EQ(stage(TaskId(5), {0, "ann", "lab"}), 0u);
 }
 
-TEST_F(SpareDirectories, TheyKeepToTheirLimits) {
+TEST_P(SpareDirectories, TheyKeepToTheirLimits) {
   spares = std::make_unique<SpareDirs>(root + "/spare", 11 << 20);
   for (std::uint64_t i = 1; i <= 4; ++i)
     stage(TaskId(i));
@@ -267,7 +280,7 @@ TEST_F(SpareDirectories, TheyKeepToTheirLimits) {
 }
 
 // A job does anything to its files; the next one finds the tree as it was sent.
-TEST_F(SpareDirectories, AfterRandomChangesTheNextJobFindsItsTree) {
+TEST_P(SpareDirectories, AfterRandomChangesTheNextJobFindsItsTree) {
   Rng rng(20261116);
   for (std::uint64_t i = 1; i <= 60; ++i) {
     stage(TaskId(i));
@@ -299,6 +312,28 @@ TEST_F(SpareDirectories, AfterRandomChangesTheNextJobFindsItsTree) {
     }
     end(TaskId(i));
   }
+}
+
+INSTANTIATE_TEST_SUITE_P(BothLook, SpareDirectories, ::testing::Bool());
+
+// What the job's user could not remove, the agent does not remove for it.
+TEST(KeptDirectory, IsLookedAtWithTheRightsOfItsOwner) {
+  if (::geteuid() != 0)
+    GTEST_SKIP() << "needs root: only root has more rights than the owner";
+  char name[] = "/tmp/billow-kept-XXXXXX";
+  ASSERT_NE(::mkdtemp(name), nullptr);
+  const std::string path = name, others = path + "/others";
+  ASSERT_TRUE(make_directories(others, 0755));
+  ASSERT_TRUE(write_file_atomic(others + "/file", "mine", 0644));
+  ASSERT_EQ(::chown(path.c_str(), 12345, 12345), 0);
+  EXPECT_FALSE(KeptDir::look(path, {}, {}));
+  EXPECT_EQ(read_file(others + "/file").value_or(""), "mine");
+  // Its own are removed.
+  ASSERT_EQ(::chown(others.c_str(), 12345, 12345), 0);
+  const auto kept = KeptDir::look(path, {}, {});
+  ASSERT_TRUE(kept);
+  EXPECT_TRUE(kept->is_complete() && fs::is_empty(path));
+  fs::remove_all(path);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 #include "agent/observe/proc_stats.h"
@@ -22,11 +23,13 @@ struct Life {
   std::vector<RecoveredTask> recovered;
 
   explicit Life(const std::string& data_dir,
-                NodeRules rules = {.private_tmp = false, .metadata_closed = {}, .disk_bytes = {}}) {
+                NodeRules rules = {.private_tmp = false, .metadata_closed = {}, .disk_bytes = {}},
+                std::vector<GpuInfo> gpus = {}) {
     ::setenv("BILLOW_SUPERVISE", BILLOW_SUPERVISE_PATH, 1);
     EXPECT_TRUE(make_directories(data_dir + "/work", 0711));
     auto made = Tasks::create(loop,
                               {.data_dir = data_dir,
+                               .gpus = std::move(gpus),
                                .work_dir = data_dir + "/work",
                                .rules =
                                    [rules] {
@@ -41,7 +44,9 @@ struct Life {
     if (!made)
       ADD_FAILURE() << made.error().message;
     tasks = std::move(*made);
-    recovered = tasks->recover();
+    auto found = tasks->recover();
+    EXPECT_TRUE(found) << found.error().message;
+    recovered = found.value_or(std::vector<RecoveredTask>());
   }
   const TaskStatus* end() const {
     for (const TaskEvent& e : events)
@@ -66,6 +71,28 @@ wire::agent_v1::Start start_of(std::uint64_t id, std::string script) {
   start.use_stdin = true;
   start.stop_grace = seconds(5);
   return start;
+}
+
+// What a head that lies orders: the whole node for a job that was granted none of its GPUs.
+TEST(Tasks, ANodeThatMustCloseDevicesRunsNoJobThatCouldOpenThem) {
+  GpuInfo gpu;
+  gpu.device_files = {"/dev/full"};
+  const auto end_of = [&](bool bare, bool closed) {
+    Rig rig;
+    Life life(rig.root(), {.private_tmp = false, .metadata_closed = {}, .devices_closed = closed},
+              {gpu});
+    wire::agent_v1::Start start = start_of(1, "head -c1 /dev/full > /dev/null 2>&1");
+    start.bare = bare;
+    life.tasks->perform(effect::StartTask{start, {}});
+    EXPECT_TRUE(life.loop.run_until([&] { return life.end() != nullptr; }, seconds(60)));
+    return life.end() ? life.end()->exit : ExitStatus{};
+  };
+  EXPECT_EQ(end_of(true, false).code, 0) << "it has the node's own /dev";
+  const ExitStatus whole = end_of(true, true);
+  EXPECT_EQ(whole.kind, ExitKind::exec_failed);
+  EXPECT_NE(whole.message.find("as its policy demands"), std::string::npos) << whole.message;
+  const ExitStatus other = end_of(false, true);
+  EXPECT_NE(other.code, 0) << "refused, or the kernel keeps it from the device";
 }
 
 TEST(Tasks, AnAdoptedTaskTakesInputWhereItStood) {
@@ -136,6 +163,45 @@ wire::agent_v1::Start bad_start_of(std::uint64_t id) {
   wire::agent_v1::Start start = start_of(id, "exit 0");
   start.gpus = {{.gpu = 7}};  // this node has none
   return start;
+}
+
+double cpu_seconds_of_this_thread() {
+  rusage use{};
+  EXPECT_EQ(::getrusage(RUSAGE_THREAD, &use), 0);
+  return static_cast<double>(use.ru_utime.tv_sec + use.ru_stime.tv_sec) +
+         1e-6 * static_cast<double>(use.ru_utime.tv_usec + use.ru_stime.tv_usec);
+}
+
+// The loop sends the heartbeats. Measured as work, not as time: the machine may be busy.
+TEST(Tasks, TheLoopDoesNotRemoveWhatAJobLeft) {
+  constexpr int files = 100'000;
+  Rig rig;
+  Life life(rig.root());
+  auto start = start_of(1, fmt::format("echo $key_FILE > {}/where; read a", rig.root()));
+  start.surroundings.secrets = {{.name = "key", .variable = "", .file = "/run/secrets/key"}};
+  start.secrets = {{.variable = "", .file = "/run/secrets/key", .value = "eA=="}};
+  life.tasks->perform(effect::StartTask{start, {}});
+  std::string file;
+  ASSERT_TRUE(life.loop.run_until(
+      [&] {
+        file = trim(read_file(rig.root() + "/where", 4096).value_or(""));
+        return !file.empty();
+      },
+      seconds(60)));
+  const std::string directory = file.substr(0, file.rfind('/'));
+  double before = cpu_seconds_of_this_thread();
+  for (int i = 0; i < files; ++i)
+    ASSERT_TRUE(Fd(::open(fmt::format("{}/{}", directory, i).c_str(), O_CREAT | O_WRONLY, 0600)));
+  const double made = cpu_seconds_of_this_thread() - before;
+  before = cpu_seconds_of_this_thread();
+  life.tasks->perform(effect::InputTask{TaskId(1), false, "end\n"});
+  ASSERT_TRUE(life.loop.run_until([&] { return life.end() != nullptr; }, seconds(60)));
+  EXPECT_LT(cpu_seconds_of_this_thread() - before, made / 10);
+  EXPECT_FALSE(file_exists(directory));
+  ASSERT_TRUE(life.loop.run_until([&] { return life.tasks->live() == 0; }, seconds(60)));
+  life.tasks->leave();
+  const std::string place = directory.substr(0, directory.rfind('/'));
+  EXPECT_FALSE(file_exists(place)) << "nothing is left when the agent ends";
 }
 
 TEST(Tasks, AStartThatFailsLeavesNoFiles) {

@@ -100,6 +100,7 @@ class FakeHost final : public Host {
     done(fail(Code::unsupported, "no pools here"));
   }
   std::string provider_trouble(PoolId) const override { return {}; }
+  std::string machine_ending(const Machine&) const override { return {}; }
   std::string provider_place(PoolId) const override { return {}; }
   std::shared_ptr<const pool::Program> program() override { return nullptr; }
   void copy_files(NodeId,

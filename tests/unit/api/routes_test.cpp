@@ -5,6 +5,7 @@
 
 #include "api/pages/live_readings.h"
 #include "base/text.h"
+#include "core/ledger/catalogue.h"
 #include "tests/unit/api/fake_host.h"
 #include "view/rows.h"
 
@@ -204,6 +205,42 @@ TEST_F(ApiTest, TheTimelineShowsWhoHeldEachCard) {
   EXPECT_EQ(get("/v1/timeline?node=none").status, 404);
   EXPECT_EQ(get("/v1/timeline?from=5&to=5").status, 400);
   EXPECT_EQ(get("/v1/timeline?from=x").status, 400);
+}
+
+// A card that takes no work costs as much as one that waits for it.
+TEST_F(ApiTest, TheTimelineSaysWhatDrainedCardsCost) {
+  host.rig.must(DrainGpu{host.state().nodes.begin()->first, 1, "hot", {}});
+  host.rig.pass_time(seconds(600));
+  double drained = 0, idle = 0;
+  const Json answer = json(get("/v1/timeline"));
+  for (const Json& gpu : answer["nodes"].items().at(0)["gpus"].items())
+    for (const Json& block : gpu["blocks"].items()) {
+      (block["kind"].str_or("") == "drained" ? drained : idle) += block["waste_usd"].double_or(0);
+    }
+  const double card_usd =
+      static_cast<double>(
+          host.state().money.books.node_rate(host.state().nodes.begin()->first).nano_usd_per_s) *
+      600 / 4 / 1e9;
+  ASSERT_GT(card_usd, 0);
+  EXPECT_NEAR(drained, card_usd, card_usd / 100);
+  EXPECT_NEAR(idle, 3 * card_usd, card_usd / 100);
+}
+
+TEST_F(ApiTest, BuiltInRatesAreMarkedWithTheirDate) {
+  const auto rate = [&](std::string_view price_class) {
+    const Json answer = json(get("/v1/prices/rates"));
+    for (const Json& one : answer["rates"].items())
+      if (one["class"].str_or("") == price_class)
+        return one;
+    return Json();
+  };
+  EXPECT_TRUE(rate("on-demand")["built_in"].bool_or(false));
+  EXPECT_TRUE(price_age_days(rate("on-demand")["prices_of"].str_or(""), host.rig.wall))
+      << rate("on-demand").dump();
+  host.rig.must(SetPrice{{.of = "gpu:H100", .charge = Rate{1'000'000}}});
+  EXPECT_FALSE(rate("on-demand")["built_in"].bool_or(true));
+  EXPECT_FALSE(rate("spot")["built_in"].bool_or(true)) << "the price on demand holds for it too";
+  EXPECT_FALSE(rate("on-demand").find("prices_of"));
 }
 
 TEST_F(ApiTest, DrainedCardsAreNotFree) {

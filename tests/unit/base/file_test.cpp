@@ -5,9 +5,13 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+#include <filesystem>
+
+#include "base/files/remove_tree.h"
 #include "base/lock_file.h"
 
 namespace billow {
@@ -69,6 +73,76 @@ TEST_F(Files, DirectoriesAreMadeAndRemovedWithAllBelow) {
   EXPECT_TRUE(remove_tree(at("x")));
   EXPECT_FALSE(file_exists(at("x")));
   EXPECT_TRUE(remove_tree(at("x"))) << "nothing to remove is no error";
+}
+
+// A job can make such a tree, which stayed on the node for ever, with all that is in it.
+TEST_F(Files, ATreeIsRemovedHoweverDeepItIs) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit few{128, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  ASSERT_TRUE(make_directories(at("x")));
+  Fd deepest(::open(at("x").c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  for (int i = 0; i < 1000; ++i) {
+    ASSERT_EQ(::mkdirat(deepest.get(), "d", 0700), 0);
+    deepest = Fd(::openat(deepest.get(), "d", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    ASSERT_TRUE(deepest);
+  }
+  ASSERT_EQ(::symlinkat(dir_.c_str(), deepest.get(), "link"), 0);
+  const Status removed = remove_tree(at("x"));
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_TRUE(removed) << removed.error().message;
+  EXPECT_FALSE(file_exists(at("x")));
+  EXPECT_TRUE(file_exists(dir_)) << "links are not followed";
+}
+
+// Renaming a directory takes the right to write it, not to remove what it holds: in a shared
+// directory that a group may write, a user can move the work of another one into a job's files.
+TEST_F(Files, ATreeOfAUserIsRemovedWithoutWhatBelongsToOthers) {
+  if (::geteuid() != 0)
+    GTEST_SKIP() << "needs root, to make directories of other users";
+  constexpr uid_t user = 4001, other = 4002;
+  const std::string top = at("7"), deep = "/a/b/c/d/e/f/g/h/i/j/k/l/m/n/o/p/q/r/s/t/u/v/w/x/y/z";
+  const auto make = [](const std::string& path, uid_t owner) {
+    ASSERT_TRUE(make_directories(path));
+    ASSERT_TRUE(write_file_atomic(path + "/file", "x"));
+    ASSERT_EQ(::chown(path.c_str(), owner, owner), 0);
+  };
+  make(top + "/tmp", user);
+  make(top + "/tmp/own", user);
+  make(top + "/tmp/own/theirs", other);
+  make(top + "/tmp/roots", 0);
+  std::string below = top + "/tmp";
+  for (int i = 0; i < 3; ++i)
+    below += deep;
+  make(below, user);
+  for (std::string path = below; path != top + "/tmp"; path = path.substr(0, path.rfind('/')))
+    ASSERT_EQ(::chown(path.c_str(), user, user), 0);
+  make(below + "/deep", other);
+  const Status removed = remove_tree_of_user(top);
+  ASSERT_FALSE(removed);
+  EXPECT_NE(removed.error().message.find("another user"), std::string::npos);
+  EXPECT_TRUE(file_exists(top + "/tmp/own/theirs/file"));
+  EXPECT_TRUE(file_exists(top + "/tmp/roots/file"));
+  EXPECT_FALSE(file_exists(top + "/tmp/own/file"));
+  EXPECT_FALSE(file_exists(top + "/tmp/file"));
+  // What was too deep was moved up, and not to where directories of all users are entered.
+  std::size_t kept = 0;
+  std::string moved;
+  for (const auto& item : std::filesystem::recursive_directory_iterator(top))
+    if (item.path().filename() == "file")
+      ++kept;
+    else if (item.path().filename() == "deep")
+      moved = item.path();
+  EXPECT_EQ(kept, 3u);
+  EXPECT_TRUE(file_exists(moved + "/file")) << moved;
+  EXPECT_FALSE(remove_tree_of_user(top)) << "again";
+  EXPECT_TRUE(file_exists(top + "/tmp/own/theirs/file"));
+  EXPECT_FALSE(remove_tree_of_user(top + "/tmp/own", other)) << "not theirs";
+  EXPECT_TRUE(file_exists(top + "/tmp/own/theirs/file"));
+  EXPECT_TRUE(remove_tree_of_user(top + "/tmp/roots")) << "root's alone";
+  EXPECT_TRUE(remove_tree(top));
+  EXPECT_TRUE(remove_tree_of_user(top)) << "nothing is there";
 }
 
 TEST_F(Files, ADescriptorHasOneOwner) {

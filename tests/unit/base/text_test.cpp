@@ -62,6 +62,14 @@ TEST(Text, DoublesStayWithinTheirLimits) {
 TEST(Text, NearestFindsTypos) {
   EXPECT_EQ(nearest("h10", {"A100", "H100", "L4"}), "H100");
   EXPECT_EQ(nearest("zebra", {"A100", "H100"}), "");
+  EXPECT_EQ(nearest("h10", {std::string(100, 'x'), "H100"}), "H100");
+}
+
+// Such words come from requests, and the work grows with their length: one of a megabyte stopped
+// the head for most of a minute.
+TEST(Text, NearestLooksAtNoLongWords) {
+  EXPECT_EQ(nearest(std::string(200, 'a'), {std::string(199, 'a')}), "");
+  EXPECT_EQ(nearest(std::string(8 << 20, 'a'), {"queued", "running", "ended"}), "");
 }
 
 TEST(Text, ShellQuotingSurvivesQuotes) {

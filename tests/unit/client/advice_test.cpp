@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/file.h"
+#include "base/formats/csv.h"
 #include "base/json.h"
 #include "base/text.h"
 #include "client/frame/commands.h"
@@ -216,6 +217,12 @@ TEST(Advise, BatchAnswersEveryRowInOrder) {
   auto table = run("advise", {"--batch", dir + "/rows.csv", "--models", dir});
   EXPECT_EQ(split(table.out, '\n').size(),
             7u);  // a header, five rows, and what follows the last newline
+  ASSERT_TRUE(write_file_atomic(dir + "/odd.csv",
+                                "id,model_path,system\n\"a, b\",\"org/no \"\"model\"\"\",l4\n"));
+  const auto odd = parse_csv(run("advise", {"--batch", dir + "/odd.csv", "--models", dir}).out);
+  ASSERT_TRUE(odd) << odd.error().message;
+  EXPECT_EQ(odd->by_name(0).at("id"), "a, b") << "the answer is CSV as well";
+  EXPECT_FALSE(odd->by_name(0).at("error").empty());
   ASSERT_TRUE(write_file_atomic(dir + "/bad.csv", "id,\"model"));
   EXPECT_NE(run("advise", {"--batch", dir + "/bad.csv"}).exit_code, 0);
 }

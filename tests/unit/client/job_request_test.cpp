@@ -158,8 +158,7 @@ TEST(JobOptions, ABareNumberWhereAUnitMattersIsRefusedWithTheLikelyMeanings) {
   for (const auto& [name, value, likely] : cases) {
     const auto r = with({{name, value}});
     ASSERT_FALSE(r) << name;
-    EXPECT_EQ(r.error().message,
-              std::string("--") + name + " " + value + ": \"" + value + "\" has no unit");
+    EXPECT_EQ(r.error().message, std::string("--") + name + ": \"" + value + "\" has no unit");
     EXPECT_NE(r.error().hint.find(likely), std::string::npos) << r.error().hint;
   }
   EXPECT_TRUE(with({{"time", "90:00"}}));

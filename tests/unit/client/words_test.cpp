@@ -8,6 +8,7 @@
 #include "client/frame/table.h"
 #include "client/request/job_names.h"
 #include "client/request/job_request.h"
+#include "core/model/event.h"
 
 namespace billow::client {
 namespace {
@@ -51,6 +52,16 @@ TEST(Words, OptionsOfOtherProgramsLeadToOurs) {
   const auto run = parse(command("run"), {"--memory", "4G", "--", "true"});
   ASSERT_FALSE(run);
   EXPECT_TRUE(run.error().hint.starts_with("use --mem ")) << run.error().hint;
+}
+
+TEST(Words, AnOptionIsAcceptedByItsOldName) {
+  for (const char* name : {"--life", "--expires"}) {
+    const auto p = parse(command("token create"), {"ci", name, "30d"});
+    ASSERT_TRUE(p) << p.error().message;
+    EXPECT_EQ(p->get("expires"), "30d");
+  }
+  EXPECT_EQ(help_text(command("token create")).find("--life"), std::string::npos);
+  EXPECT_FALSE(parse(command("token rotate"), {"3", "--life", "30d"})) << "it never had that name";
 }
 
 TEST(Words, ANegativeAmountIsAnAmount) {
@@ -105,9 +116,9 @@ TEST(Events, AreOneLineInWords) {
                              Json::object({{"job", 12}, {"tasks", Json(Json::Array{task})}})),
                        names, now),
             "     7        5 min ago, " + clock_or_date(at, now) +
-                "  ana         job 12 placed on box1, 2 GPUs, $3.60/h each");
+                "  ana         job 12 placed on box1, 2 GPUs at $3.60/h per GPU");
   EXPECT_EQ(event_text(event("task_started", Json::object({{"task", 40}})), names),
-            "job 12 started")
+            "job 12 on box1 started")
       << "the task is known from its placing";
   EXPECT_EQ(event_text(event("task_started", Json::object({{"task", 41}})), names),
             "task 41 started");
@@ -127,7 +138,37 @@ TEST(Events, AreOneLineInWords) {
                              Json::object({{"name", "x"},
                                            {"argv", Json(Json::Array{"sh", "-c", "echo hi"})}})}})),
                  names),
-      "job 3 submitted (x): sh -c 'echo hi'");
+      "job 3 (x) submitted: sh -c 'echo hi'");
+}
+
+TEST(Events, NameTheirJobAsTheHeadDoes) {
+  EventNames names;
+  Json ended = event(
+      "task_ended",
+      Json::object({{"task", 41}, {"exit", Json::object({{"code", 3}})}, {"cost", 20'000'000}}));
+  ended.set("job", "2.3");
+  ended.set("job_name", "sweep");
+  EXPECT_EQ(event_text(ended, names), "job 2.3 (sweep) ended, exit code 3; cost $0.02");
+  Json placed =
+      event("job_placed",
+            Json::object({{"job", 6},
+                          {"tasks", Json(Json::Array{Json::object({{"id", 41}, {"node", 1}})})}}));
+  placed.set("job", "2.3");
+  EXPECT_EQ(event_text(placed, names), "job 2.3 placed on node 1");
+}
+
+TEST(Events, ThatRepeatThemselvesAreShort) {
+  EventNames names;
+  EXPECT_EQ(event_text(event("job_ended", Json::object({{"job", 1},
+                                                        {"state", "failed"},
+                                                        {"exit", Json::object({{"code", 3}})},
+                                                        {"reason", "exit code 3"}})),
+                       names),
+            "job 1 failed: exit code 3");
+}
+
+TEST(Events, EveryKindHasASentence) {
+  EventKinds::each([]<class Kind>() { EXPECT_TRUE(has_sentence(Kind::kind)) << Kind::kind; });
 }
 
 TEST(Events, OfAKindWithoutASentenceStillReadAsWords) {
@@ -135,10 +176,10 @@ TEST(Events, OfAKindWithoutASentenceStillReadAsWords) {
   names.projects[1] = "vision";
   EXPECT_EQ(
       event_text(
-          event("project_tagged",
+          event("project_praised",
                 Json::object({{"project", 1}, {"key", "team"}, {"value", "a"}, {"at_ns", 5}})),
           names),
-      "project tagged: vision, team, a");
+      "project praised: vision, team, a");
   const std::string text = event_text(
       event("something_new", Json::object({{"deep", Json::object({{"er", Json::object()}})},
                                            {"list", Json(Json::Array{1, 2})},

@@ -14,6 +14,7 @@
 #include "container/bundle.h"
 #include "container/cdi.h"
 #include "container/environment.h"
+#include "container/image_store.h"
 #include "container/plan.h"
 #include "container/podman.h"
 #include "container/pull_progress.h"
@@ -253,17 +254,24 @@ class Store : public ::testing::Test {
     path_ = environment_dir(store_, digest_) + "/environment.json";
   }
   void TearDown() override { (void)remove_tree(store_); }
-  // In a process of its own, which ends where it would wait. 0: not found.
-  int look() {
+  // What it returns in a process of its own, which ends where it would wait.
+  template <class Run>
+  static int within_seconds(Run run) {
     const pid_t pid = ::fork();
     if (pid == 0) {
       ::alarm(20);
-      const auto found = find_environment(store_, digest_);
-      ::_exit(!found && found.error().code == Code::not_found ? 0 : 1);
+      ::_exit(run());
     }
     int status = 0;
     ::waitpid(pid, &status, 0);
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+  // 0: not found.
+  int look() {
+    return within_seconds([&] {
+      const auto found = find_environment(store_, digest_);
+      return !found && found.error().code == Code::not_found ? 0 : 1;
+    });
   }
   const std::string facts_ = R"({"place":"/opt/x","bytes":5})";
   std::string store_ = "/tmp/billow-store-XXXXXX", digest_ = std::string(64, 'a'), path_;
@@ -285,6 +293,54 @@ TEST_F(Store, ALinkIsNotFollowed) {
 TEST_F(Store, APipeIsNotWaitedFor) {
   ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);
   EXPECT_EQ(look(), 0);
+}
+
+TEST_F(Store, APipeInsteadOfWhatATaskUsesIsNotWaitedFor) {
+  ASSERT_TRUE(mark_in_use(store_, "1", digest_));
+  ASSERT_TRUE(in_use(store_, digest_));
+  const std::string uses = scratch_dir(store_, "1") + "/uses";
+  ASSERT_EQ(::unlink(uses.c_str()), 0);
+  ASSERT_EQ(::mkfifo(uses.c_str(), 0600), 0);
+  EXPECT_EQ(within_seconds([&] { return in_use(store_, digest_) ? 1 : 0; }), 0);
+}
+
+// The agent removes as root, from a folder whose owner may exchange everything in it.
+TEST_F(Store, TheAgentRemovesNothingOfOthers) {
+  if (::geteuid() != 0)
+    GTEST_SKIP() << "needs root, to make directories of other users";
+  constexpr uid_t user = 4001, other = 4002;
+  const std::string shared = store_ + "/shared", scratch = store_ + "/scratch";
+  const auto make = [](const std::string& path, uid_t owner) {
+    ASSERT_TRUE(make_directories(path));
+    ASSERT_TRUE(write_file_atomic(path + "/file", "x"));
+    ASSERT_EQ(::chown(path.c_str(), owner, owner), 0);
+  };
+  const auto all = [](const std::string&) {
+    return true;
+  };
+  make(scratch, user);
+  ASSERT_EQ(::chown(store_.c_str(), user, user), 0);
+  make(scratch + "/own", user);
+  make(scratch + "/own/below", user);
+  make(scratch + "/moved", other);
+  make(scratch + "/holds", user);
+  make(scratch + "/holds/moved", other);
+  make(shared, other);
+  make(shared + "/theirs", other);
+  ASSERT_EQ(::symlink(shared.c_str(), (scratch + "/link").c_str()), 0);
+  remove_from_store(store_, "scratch", all);
+  EXPECT_FALSE(file_exists(scratch + "/own"));
+  EXPECT_FALSE(file_exists(scratch + "/holds/file"));
+  EXPECT_TRUE(file_exists(scratch + "/moved/file"));
+  EXPECT_TRUE(file_exists(scratch + "/holds/moved/file"));
+  ASSERT_TRUE(remove_tree(scratch));
+  ASSERT_EQ(::symlink(shared.c_str(), scratch.c_str()), 0);
+  remove_from_store(store_, "scratch", all);
+  EXPECT_TRUE(file_exists(shared + "/theirs/file")) << "through a link of the user's";
+  ASSERT_EQ(::unlink(scratch.c_str()), 0);
+  ASSERT_EQ(::rename(shared.c_str(), scratch.c_str()), 0);
+  remove_from_store(store_, "scratch", all);
+  EXPECT_TRUE(file_exists(scratch + "/theirs/file")) << "moved there by the user";
 }
 
 // Saved environments as they come from a head: how much of them is kept, and what is never taken

@@ -358,101 +358,132 @@ TEST(Core, AddedUsersCannotRunJobsAsRoot) {
   EXPECT_TRUE(w.run(AddUser{"eve", "nobody", roles::member}));
 }
 
-// Random lives: whatever is asked in whatever order, the invariants hold after every event and
-// replay equals living.
+// Whatever can be asked, in whatever order.
+class RandomRequests {
+ public:
+  explicit RandomRequests(std::uint64_t seed) : rng_(seed) {}
+
+  void step() {
+    w.now = w.now + milliseconds(static_cast<std::int64_t>(rng_.below(2000)));
+    switch (rng_.below(9)) {
+      case 0:
+        return join();
+      case 1:
+      case 2:
+        return submit();
+      case 3:
+      case 4:
+      case 5:
+        return report();
+      case 6:
+        return stop();
+      case 7:
+        return lose_node();
+      case 8:
+        (void)w.run(Tick{});
+        return connect_again();
+    }
+  }
+
+  World w;
+
+ private:
+  const State& state() const { return w.core.state(); }
+  NodeId some_node() { return NodeId(1 + rng_.below(static_cast<std::uint64_t>(nodes_))); }
+  auto some_job() {
+    return std::next(state().jobs.begin(),
+                     static_cast<std::ptrdiff_t>(rng_.below(state().jobs.size())));
+  }
+
+  void join() {
+    if (nodes_ < 4)
+      (void)w.run(
+          AgentHello{offer("n" + std::to_string(nodes_++), static_cast<int>(rng_.below(5))), {}});
+  }
+
+  void submit() {
+    auto job = w.job(rng_.chance(0.5) ? 0.25 * static_cast<double>(1 + rng_.below(3))
+                                      : static_cast<double>(rng_.below(4)));
+    job.spec.retries = static_cast<std::uint32_t>(rng_.below(2));
+    job.spec.spot = rng_.chance(0.3);
+    job.spec.rerun_if_lost = rng_.chance(0.3);
+    job.spec.priority = static_cast<std::int32_t>(rng_.below(3));
+    if (rng_.chance(0.2))
+      job.spec.array = ArraySpec{0, rng_.below(5), 1, rng_.below(3)};
+    if (rng_.chance(0.2))
+      job.spec.nodes = 2;
+    if (rng_.chance(0.3) && !state().jobs.empty()) {
+      const auto before = some_job();
+      job.spec.after = {{before->first, static_cast<AfterKind>(rng_.below(3))}};
+    }
+    if (rng_.chance(0.5))
+      job.env["N"] = std::to_string(rng_.below(3));
+    (void)w.run(job);
+  }
+
+  void report() {
+    std::vector<TaskId> ids;
+    for (const auto& [id, t] : state().tasks)
+      if (t.state != TaskState::ended)
+        ids.push_back(id);
+    std::sort(ids.begin(), ids.end());
+    if (ids.empty())
+      return;
+    const TaskId id = ids[rng_.below(ids.size())];
+    w.report(id, rng_.chance(0.3) ? TaskState::running : TaskState::ended,
+             {.kind = ExitKind::exited, .code = static_cast<int>(rng_.below(2))});
+  }
+
+  void stop() {
+    if (state().jobs.empty())
+      return;
+    const auto job = some_job();
+    (void)w.run(StopJob{rng_.chance(0.2) && job->second.array ? job->second.array : job->first, "",
+                        rng_.chance(0.5)});
+  }
+
+  void lose_node() {
+    if (nodes_ == 0)
+      return;
+    if (rng_.chance(0.5))
+      (void)w.run(NodeSilent{some_node()});
+    else
+      (void)w.run(NodeFenced{some_node()});
+  }
+
+  // An agent that connects again has forgotten some of its tasks.
+  void connect_again() {
+    if (nodes_ == 0)
+      return;
+    const Node& node = std::next(state().nodes.begin(),
+                                 static_cast<std::ptrdiff_t>(rng_.below(state().nodes.size())))
+                           ->second;
+    std::vector<TaskStatus> known;
+    if (const auto on = state().tasks_on.find(node.id); on != state().tasks_on.end())
+      for (TaskId id : on->second)
+        if (rng_.chance(0.8))
+          known.push_back({.task = id, .state = TaskState::running});
+    NodeOffer again = node.offer;
+    if (rng_.chance(0.1))
+      again.boot_id += "x";
+    (void)w.run(AgentHello{again, known});
+  }
+
+  Rng rng_;
+  int nodes_ = 0;
+};
+
+// The invariants hold after every event, and replay equals living.
 TEST(Core, RandomHistoriesKeepTheInvariantsAndReplay) {
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    Rng rng(seed);
-    World w;
-    int nodes = 0;
+    RandomRequests requests(seed);
     for (int step = 0; step < 150; ++step) {
-      w.now = w.now + milliseconds(static_cast<std::int64_t>(rng.below(2000)));
-      const auto& state = w.core.state();
-      switch (rng.below(9)) {
-        case 0:
-          if (nodes < 4)
-            (void)w.run(AgentHello{
-                offer("n" + std::to_string(nodes++), static_cast<int>(rng.below(5))), {}});
-          break;
-        case 1:
-        case 2: {
-          auto job = w.job(rng.chance(0.5) ? 0.25 * static_cast<double>(1 + rng.below(3))
-                                           : static_cast<double>(rng.below(4)));
-          job.spec.retries = static_cast<std::uint32_t>(rng.below(2));
-          job.spec.spot = rng.chance(0.3);
-          job.spec.rerun_if_lost = rng.chance(0.3);
-          job.spec.priority = static_cast<std::int32_t>(rng.below(3));
-          if (rng.chance(0.2))
-            job.spec.array = ArraySpec{0, rng.below(5), 1, rng.below(3)};
-          if (rng.chance(0.2))
-            job.spec.nodes = 2;
-          if (rng.chance(0.3) && !state.jobs.empty()) {
-            auto at = state.jobs.begin();
-            std::advance(at, static_cast<std::ptrdiff_t>(rng.below(state.jobs.size())));
-            job.spec.after = {{at->first, static_cast<AfterKind>(rng.below(3))}};
-          }
-          if (rng.chance(0.5))
-            job.env["N"] = std::to_string(rng.below(3));
-          (void)w.run(job);
-          break;
-        }
-        case 3:
-        case 4:
-        case 5: {
-          if (state.tasks.empty())
-            break;
-          std::vector<TaskId> ids;
-          for (const auto& [id, t] : state.tasks)
-            if (t.state != TaskState::ended)
-              ids.push_back(id);
-          std::sort(ids.begin(), ids.end());
-          if (ids.empty())
-            break;
-          const TaskId id = ids[rng.below(ids.size())];
-          w.report(id, rng.chance(0.3) ? TaskState::running : TaskState::ended,
-                   {.kind = ExitKind::exited, .code = static_cast<int>(rng.below(2))});
-          break;
-        }
-        case 6:
-          if (!state.jobs.empty()) {
-            auto at = state.jobs.begin();
-            std::advance(at, static_cast<std::ptrdiff_t>(rng.below(state.jobs.size())));
-            (void)w.run(StopJob{rng.chance(0.2) && at->second.array ? at->second.array : at->first,
-                                "", rng.chance(0.5)});
-          }
-          break;
-        case 7:
-          if (nodes == 0)
-            break;
-          if (rng.chance(0.5))
-            (void)w.run(NodeSilent{NodeId(1 + rng.below(static_cast<std::uint64_t>(nodes)))});
-          else
-            (void)w.run(NodeFenced{NodeId(1 + rng.below(static_cast<std::uint64_t>(nodes)))});
-          break;
-        case 8: {
-          (void)w.run(Tick{});
-          if (nodes == 0)
-            break;
-          const Node& node = std::next(state.nodes.begin(),
-                                       static_cast<std::ptrdiff_t>(rng.below(state.nodes.size())))
-                                 ->second;
-          std::vector<TaskStatus> known;
-          if (const auto on = state.tasks_on.find(node.id); on != state.tasks_on.end())
-            for (TaskId id : on->second)
-              if (rng.chance(0.8))
-                known.push_back({.task = id, .state = TaskState::running});
-          NodeOffer again = node.offer;
-          if (rng.chance(0.1))
-            again.boot_id += "x";
-          (void)w.run(AgentHello{again, known});
-          break;
-        }
-      }
+      requests.step();
       if (testing::Test::HasFatalFailure())
         return;
     }
-    w.check_replay();
+    requests.w.check_replay();
   }
 }
 

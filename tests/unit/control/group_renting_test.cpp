@@ -88,6 +88,24 @@ TEST(GroupRenting, NothingIsOrderedIfAPartWouldBeLeftOut) {
   }
 }
 
+// What the machines of all members bring counts, not what that of one brings.
+TEST(GroupRenting, AMemberWithoutAGpuIsNotKeptBackByAGuarantee) {
+  Groups w;
+  Pool plain = w.pool("plain", "command");
+  plain.gpus = 0;
+  plain.gpu_type.clear();
+  w.must(AddPool{plain});
+  w.must(AddPool{w.pool("big", "command")});
+  w.must(AddProject{"vision"});
+  SetProject guarantee{.name = "vision"};
+  guarantee.guaranteed_milli = 8000;
+  w.must(guarantee);
+  w.group({role("actor", 2, 0), role("trainer", 1, 8, "H100")});
+  w.must(AgentHello{node_offer("own", 8, "A100"), {}});
+  w.must(PlanPools{});
+  EXPECT_EQ(w.wanted().size(), 2u);
+}
+
 TEST(GroupRenting, AKindOfGpuThatNobodyOffersOrdersNothing) {
   Groups w;
   w.add("aws", {offer_with("p5.48xlarge", "H100", "us-1a", 700)});

@@ -1,6 +1,7 @@
 // Groups: jobs with roles.
 #include <set>
 
+#include "base/limits.h"
 #include "base/text.h"
 #include "sharing_world.h"
 
@@ -200,6 +201,41 @@ TEST(Group, OneRoleRestartsAlone) {
   w.end(id);
   w.end(id);
   EXPECT_EQ(w.finished.back().job.state, JobState::succeeded);
+  w.check_replay();
+}
+
+// Two were asked to restart, and one of them found a place. Nothing of the group has failed.
+TEST(Group, AGroupWithoutAPlaceForAMemberThatRestartsIsQueuedAgain) {
+  Groups w;
+  w.must(AgentHello{offer("a", 3), {}});
+  const JobId id = w.start({role("main", 1, 1), role("worker", 2, 1)});
+  w.must(RestartRole{id, "worker", "new weights"});
+  w.member_ends(id, 1, was_stopped);
+  ASSERT_EQ(w.of(id).stopping, StopCause::none);
+  w.must(DrainNode{NodeId(1), "nothing starts there"});
+  w.member_ends(id, 2, was_stopped);
+  w.wait(limits::repair_wait_max + seconds(1));
+  ASSERT_EQ(w.of(id).stopping, StopCause::rank_failed);
+  for (std::size_t rank : {0u, 1u})
+    w.member_ends(id, rank, was_stopped);
+  EXPECT_EQ(w.state(id), JobState::queued);
+  EXPECT_TRUE(w.finished.empty());
+  w.check_replay();
+}
+
+TEST(Group, AClockThatIsSetDoesNotEndTheWaitForAMember) {
+  Groups w;
+  w.must(AgentHello{offer("a", 2), {}});
+  w.billed = w.now;
+  const JobId id = w.start({role("main", 1, 1), role("worker", 1, 1)});
+  w.must(RestartRole{id, "worker", "new weights"});
+  w.must(DrainNode{NodeId(1), "nothing starts there"});
+  w.member_ends(id, 1, was_stopped);
+  w.wait(hours(2));
+  EXPECT_EQ(w.of(id).stopping, StopCause::none) << "the clock was set";
+  w.billed = w.billed + limits::repair_wait_max + seconds(1);
+  w.wait(seconds(1));
+  EXPECT_EQ(w.of(id).stopping, StopCause::rank_failed);
   w.check_replay();
 }
 

@@ -63,14 +63,33 @@ struct Renting : PoolWorld {
 
 // ---- gangs that are ordered node by node
 
-TEST(InVain, AGangThatCannotStartGivesItsNodesBackAndOrdersNoMore) {
+TEST(InVain, AGangThatCannotStartGivesItsNodesBackAndStopsThePool) {
   Renting w;
   w.must(AddPool{w.rented()});
   const JobId gang = w.submit(8, 2);
   w.live(hours(6), [&](const Machine& m) { w.joins(m, 7); });
   EXPECT_TRUE(w.machines("").empty()) << "they would be billed for ever";
-  EXPECT_EQ(w.ordered.size(), 2u) << "two more would not help";
+  EXPECT_LE(w.ordered.size(), limits::pool_unused_max + 1) << "two at a time, until the pool stops";
+  EXPECT_FALSE(w.only_pool().stopped.empty());
   EXPECT_EQ(w.state().find_job(gang)->state, JobState::queued);
+  w.check_replay();
+}
+
+// Of a gang two machines count, however many came: after three rounds the pool stops.
+TEST(InVain, APoolThatAGangStoppedNamesTheJobAndWhatCame) {
+  Renting w;
+  w.must(AddPool{w.rented()});
+  const JobId gang = w.submit(8, 5);
+  w.live(hours(6), [&](const Machine& m) { w.joins(m, 7); });
+  EXPECT_EQ(w.ordered.size(), 15u);
+  EXPECT_EQ(w.only_pool().stopped,
+            fmt::format("its last 6 machines ran no job although job {0} waited, and the last one "
+                        "had 7 of 8 GPUs; find out why (billow explain {0}), then: billow pool "
+                        "retry lp",
+                        gang.value));
+  w.must(RetryPool{"lp"});
+  w.live(minutes(1), [&](const Machine& m) { w.joins(m, 8); });
+  EXPECT_EQ(w.state().find_job(gang)->state, JobState::running);
   w.check_replay();
 }
 
@@ -275,26 +294,29 @@ TEST(InVain, AnAllocationThatRunsWithoutItsAgentIsGivenBack) {
   w.must(AddPool{p});
   w.submit(8);
   w.must(PlanPools{});
-  const auto seen = [&](const std::string& note, WallTime ends_at) {
+  const auto seen = [&](const std::string& note, WallTime ends_at, WallTime began) {
     PoolSeen list{w.only_pool().id, {}, w.now};
     for (const Machine& m : w.wanted())
-      list.machines.push_back(
-          {.name = m.name, .external = "n-" + m.name, .note = note, .ends_at = ends_at});
+      list.machines.push_back({.name = m.name,
+                               .external = "n-" + m.name,
+                               .note = note,
+                               .ends_at = ends_at,
+                               .billed_from = began});
     w.must(list);
     w.must(PlanPools{});
   };
   for (int i = 0; i < 10; ++i) {
-    seen("PENDING (Resources)", {});
+    seen("PENDING (Resources)", {}, {});
     w.pass(hours(1));
   }
   ASSERT_EQ(w.wanted().size(), 1u) << "an allocation may wait for days";
-  const WallTime end = w.now + hours(8);
-  seen("RUNNING", end);
+  const WallTime began = w.now, end = w.now + hours(8);
+  seen("RUNNING", end, began);
   w.pass(limits::machine_join_max - seconds(1));
-  seen("RUNNING", end);
+  seen("RUNNING", end, began);
   ASSERT_EQ(w.wanted().size(), 1u);
   w.pass(seconds(2));
-  seen("RUNNING", end);
+  seen("RUNNING", end, began);
   ASSERT_EQ(w.count(MachineState::releasing), 1u);
   EXPECT_NE(w.machines(MachineState::releasing)[0].reason.find("did not connect"),
             std::string::npos);
@@ -373,6 +395,115 @@ TEST(InVain, AMachineThatLacksAGpuIsNoMeasureForOthersOfItsOffer) {
   EXPECT_FALSE(admissible(w.state(), cores));
 }
 
+// Its pool has no offers: what an administrator said of its machines holds.
+TEST(InVain, AMachineThatLacksAGpuIsNoMeasureForOthersOfItsPool) {
+  for (const int gpus : {7, 0}) {
+    SCOPED_TRACE(gpus);
+    Renting w;
+    w.must(AddPool{w.rented()});
+    const JobId first = w.submit(gpus > 0 ? 1 : 0);
+    w.must(PlanPools{});
+    w.joins(w.wanted().at(0), gpus);
+    ASSERT_EQ(w.state().find_job(first)->state, JobState::running);
+    EXPECT_TRUE(admissible(w.state(), PoolWorld::spec(8)));
+    const JobId large = w.submit(8);
+    w.must(PlanPools{});
+    ASSERT_EQ(w.wanted().size(), 1u);
+    w.joins(w.wanted()[0], 8);
+    EXPECT_EQ(w.state().find_job(large)->state, JobState::running);
+    w.check_replay();
+  }
+}
+
+// It says 8 GPUs, and its machines have 4.
+TEST(InVain, APoolWhoseMachinesAreSmallerThanItSaysStops) {
+  Renting w;
+  Pool p = w.rented();
+  p.machines_max = 2;
+  w.must(AddPool{p});
+  for (int i = 0; i < 20; ++i)
+    w.submit(8);
+  w.live(hours(12), [&](const Machine& m) { w.joins(m, 4); });
+  EXPECT_LE(w.ordered.size(), limits::pool_unused_max + 1) << "each job tries one at most";
+  EXPECT_TRUE(w.machines("").empty());
+  const std::string& why = w.only_pool().stopped;
+  EXPECT_NE(why.find("the last one had 4 of 8 GPUs"), std::string::npos) << why;
+  w.check_replay();
+}
+
+// What stops it has nothing to do with the machine that lacked a GPU earlier.
+TEST(InVain, APoolThatStopsBecauseNoAgentConnectsBlamesNoOtherJob) {
+  Renting w;
+  w.must(AddPool{w.rented()});
+  const JobId large = w.submit(8);
+  w.live(minutes(30), [&](const Machine& m) { w.joins(m, 7); });
+  ASSERT_EQ(w.state().find_job(large)->state, JobState::queued);
+  const JobId small = w.submit(4);
+  w.live(minutes(1), [&](const Machine& m) { w.joins(m, 7); });
+  ASSERT_EQ(w.state().find_job(small)->state, JobState::running);
+  ASSERT_EQ(w.only_pool().unused_in_row, 0u);
+  w.submit(7);
+  w.live(hours(3), [](const Machine&) {});
+  const std::string& why = w.only_pool().stopped;
+  ASSERT_FALSE(why.empty());
+  EXPECT_EQ(why.find("of 8 GPUs"), std::string::npos) << why;
+  EXPECT_EQ(why.find(fmt::format("explain {}", large.value)), std::string::npos) << why;
+  w.check_replay();
+}
+
+// As many earlier machines lacked a GPU as now do not connect, each before one that was used.
+TEST(InVain, APoolThatStopsNamesTheJobThatWaitsNow) {
+  Renting w;
+  w.must(AddPool{w.rented()});
+  std::vector<JobId> large;
+  for (std::uint32_t i = 0; i < limits::pool_unused_max; ++i) {
+    large.push_back(w.submit(8));
+    w.live(minutes(10), [&](const Machine& m) { w.joins(m, 7); });
+    ASSERT_EQ(w.state().find_job(large.back())->state, JobState::queued);
+    const JobId small = w.submit(4);
+    w.live(minutes(1), [&](const Machine& m) { w.joins(m, 7); });
+    w.ends(small);
+    w.live(minutes(2), [&](const Machine& m) { w.joins(m, 7); });
+  }
+  ASSERT_EQ(w.only_pool().unused_in_row, 0u);
+  ASSERT_EQ(w.only_pool().unused.size(), limits::pool_unused_max);
+  const JobId now = w.submit(7);
+  w.live(hours(3), [](const Machine&) {});
+  const std::string& why = w.only_pool().stopped;
+  EXPECT_EQ(why.find("of 8 GPUs"), std::string::npos) << why;
+  EXPECT_NE(why.find(fmt::format("although job {} waited", now.value)), std::string::npos) << why;
+  const auto notes = pool_notes(w.state(), *w.state().find_job(now), w.now);
+  w.must(RetryPool{"lp"});
+  w.live(minutes(1), [&](const Machine& m) { w.joins(m, 8); });
+  EXPECT_EQ(w.state().find_job(now)->state, JobState::running);
+  w.check_replay();
+}
+
+// "The pool is full" would be wrong: the machines in it are its own.
+TEST(InVain, AGangIsToldHowManyOfItsMachinesHaveJoined) {
+  Renting w;
+  Pool p = w.rented();
+  p.machines_max = 3;
+  p.idle = minutes(20);
+  w.must(AddPool{p});
+  const JobId gang = w.submit(8, 3);
+  const auto note = [&] {
+    const auto notes = pool_notes(w.state(), *w.state().find_job(gang), w.now);
+    return notes.empty() ? std::string() : notes[0];
+  };
+  w.must(PlanPools{});
+  ASSERT_EQ(w.wanted().size(), 3u);
+  w.joins(w.wanted()[0], 8);
+  w.joins(w.wanted()[0], 8);
+  EXPECT_TRUE(note().starts_with("Pool lp: 2 of 3 nodes for it have joined; lp-3 was ordered"))
+      << note();
+  w.must(OrderFailed{w.wanted()[0].name, "sold out"});
+  w.pass(limits::pool_denied_pause);
+  w.must(PlanPools{});
+  ASSERT_TRUE(w.wanted().empty()) << "with three more there would be five";
+  EXPECT_TRUE(note().starts_with("Pool lp: 2 of 3 nodes for it have joined.")) << note();
+}
+
 // ---- bills of providers that tell no times
 
 TEST(InVain, AClockThatIsSetChangesNoBill) {
@@ -398,6 +529,30 @@ TEST(InVain, AClockThatIsSetChangesNoBill) {
     EXPECT_EQ(bill.amount.value, price_h.value / 2);
     EXPECT_EQ((bill.to - bill.from).ns, minutes(30).ns);
     EXPECT_EQ(w.state().money.books.totals({}, {w.billed.ns + 1}).fleet.value, price_h.value / 2);
+    w.check_replay();
+  }
+}
+
+// Lists have lacked it for ten minutes, because its job must not run twice.
+TEST(InVain, AMachineThatVanishedIsBilledUntilListsLackedItWhateverTheClockSays) {
+  for (const Duration step : {hours(0), hours(6)}) {
+    Renting w;
+    w.billed = w.now;
+    w.must(AddPool{w.rented()});
+    w.submit(8);
+    w.must(PlanPools{});
+    const Machine m = w.wanted().at(0);
+    w.list();
+    w.pass(minutes(1));
+    w.joins(m, 8);
+    w.pass(minutes(19));
+    w.now = w.now + step;
+    w.pass(minutes(10));
+    w.must(NodeSilent{w.state().nodes.begin()->first, minutes(10)});
+    w.must(PoolSeen{m.pool, {}, w.now, {{m.name, minutes(10)}}});
+    ASSERT_EQ(w.state().machine_bills.size(), 1u);
+    EXPECT_EQ(w.state().machine_bills[0].amount.value, price_h.value / 3);
+    EXPECT_EQ(w.state().money.books.totals({}, {w.billed.ns + 1}).fleet.value, price_h.value / 3);
     w.check_replay();
   }
 }

@@ -245,37 +245,6 @@ TEST(Pools, NeverAskForMoreThanTheirMaximum) {
   EXPECT_EQ(w.machines().size(), 4u);
 }
 
-TEST(Pools, AMachineIsGivenBackWhenIdleAndNotBefore) {
-  PoolWorld w;
-  w.must(AddPool{w.pool("fast")});
-  const JobId job = w.submit(8);
-  w.must(PlanPools{});
-  w.arrives(w.machines()[0]);
-  EXPECT_EQ(w.state().find_job(job)->state, JobState::running);
-  EXPECT_FALSE(w.machines()[0].idle_since);
-  w.now = w.now + hours(3);
-  w.must(PlanPools{});
-  EXPECT_EQ(w.machines()[0].state, MachineState::here);
-  w.ends(job);
-  w.now = w.now + minutes(4);
-  w.must(PlanPools{});
-  EXPECT_EQ(w.machines()[0].state, MachineState::here);
-  w.now = w.now + minutes(2);
-  w.must(PlanPools{});
-  EXPECT_EQ(w.machines()[0].state, MachineState::releasing);
-  // Nothing new starts on a machine that is on its way out.
-  const JobId late = w.submit(8);
-  EXPECT_EQ(w.state().find_job(late)->state, JobState::queued);
-  w.now = w.now + minutes(1);
-  w.must(PoolSeen{w.machines()[0].pool, {}, w.now});
-  for (const Machine& m : w.machines())
-    EXPECT_NE(m.state, MachineState::releasing);
-  EXPECT_TRUE(w.state().nodes.empty());
-  EXPECT_FALSE(w.state().token_by_hash.contains("hash-fast-1"))
-      << "the credential goes with the machine";
-  w.check_replay();
-}
-
 TEST(Pools, ARefusalGoesToTheNextPoolAndTheFirstIsRetriedLater) {
   PoolWorld w;
   Pool cheap = w.pool("cheap", "command"), dear = w.pool("dear", "command");

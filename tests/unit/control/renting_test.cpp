@@ -52,56 +52,57 @@ struct Renting : PoolWorld {
 };
 
 // The commands with which a pool of two-core machines rented twelve machines in ninety seconds.
+const std::vector<std::pair<const char*, void (*)(JobSpec&)>> asks = {
+    {"--cpus 64",
+     [](JobSpec& s) {
+       s.resources.cpu_milli = 64'000;
+     }},
+    {"--mem 500G",
+     [](JobSpec& s) {
+       s.resources.mem_mib = 500 << 10;
+     }},
+    {"--disk 9T",
+     [](JobSpec& s) {
+       s.resources.disk_mib = 9 << 20;
+     }},
+    {"--zone b",
+     [](JobSpec& s) {
+       s.place.zones = {"b"};
+     }},
+    {"--region b",
+     [](JobSpec& s) {
+       s.place.regions = {"b"};
+     }},
+    {"--fabric infiniband",
+     [](JobSpec& s) {
+       s.place.fabrics = {"infiniband"};
+     }},
+    {"--gpu-mem 200G",
+     [](JobSpec& s) {
+       s.resources.share = {1000, 200 << 10};
+     }},
+    {"--placement-group pg1",
+     [](JobSpec& s) {
+       s.place.placement_group = "pg1";
+     }},
+    {"--node-label a=b",
+     [](JobSpec& s) {
+       s.node_labels["a"] = "b";
+     }},
+    {"--pool nosuch",
+     [](JobSpec& s) {
+       s.place.pools = {"nosuch"};
+     }},
+    {"--gpu-type L4",
+     [](JobSpec& s) {
+       s.resources.gpu_types = {"L4"};
+     }},
+    {"--exclusive --cpus 64", [](JobSpec& s) {
+       s.resources.whole_node = true;
+       s.resources.cpu_milli = 64'000;
+     }}};
+
 TEST(Renting, AJobThatNoMachineOfThePoolCanHoldRentsOneMachineAtMost) {
-  const std::vector<std::pair<const char*, void (*)(JobSpec&)>> asks = {
-      {"--cpus 64",
-       [](JobSpec& s) {
-         s.resources.cpu_milli = 64'000;
-       }},
-      {"--mem 500G",
-       [](JobSpec& s) {
-         s.resources.mem_mib = 500 << 10;
-       }},
-      {"--disk 9T",
-       [](JobSpec& s) {
-         s.resources.disk_mib = 9 << 20;
-       }},
-      {"--zone b",
-       [](JobSpec& s) {
-         s.place.zones = {"b"};
-       }},
-      {"--region b",
-       [](JobSpec& s) {
-         s.place.regions = {"b"};
-       }},
-      {"--fabric infiniband",
-       [](JobSpec& s) {
-         s.place.fabrics = {"infiniband"};
-       }},
-      {"--gpu-mem 200G",
-       [](JobSpec& s) {
-         s.resources.share = {1000, 200 << 10};
-       }},
-      {"--placement-group pg1",
-       [](JobSpec& s) {
-         s.place.placement_group = "pg1";
-       }},
-      {"--node-label a=b",
-       [](JobSpec& s) {
-         s.node_labels["a"] = "b";
-       }},
-      {"--pool nosuch",
-       [](JobSpec& s) {
-         s.place.pools = {"nosuch"};
-       }},
-      {"--gpu-type L4",
-       [](JobSpec& s) {
-         s.resources.gpu_types = {"L4"};
-       }},
-      {"--exclusive --cpus 64", [](JobSpec& s) {
-         s.resources.whole_node = true;
-         s.resources.cpu_milli = 64'000;
-       }}};
   for (const auto& [words, change] : asks) {
     SCOPED_TRACE(words);
     Renting w;
@@ -113,6 +114,10 @@ TEST(Renting, AJobThatNoMachineOfThePoolCanHoldRentsOneMachineAtMost) {
     EXPECT_LE(w.ordered, 1u);
     EXPECT_TRUE(w.machines("").empty()) << "it is given back";
     w.check_replay();
+    // It is told why no machine comes, not to wait for one.
+    if (spec.place.pools.empty()) {
+      EXPECT_EQ(pool_notes(w.state(), w.state().jobs.begin()->second, w.now).size(), 1u);
+    }
     // Once the machines are known, none is rented, and the job is not even accepted.
     const std::size_t before = w.ordered;
     SubmitJob again;
@@ -126,6 +131,26 @@ TEST(Renting, AJobThatNoMachineOfThePoolCanHoldRentsOneMachineAtMost) {
     w.live(seconds(5));
     EXPECT_EQ(w.ordered, before + 1);
   }
+}
+
+// Its own pool brings it as many machines as any other job gets.
+TEST(Renting, AProjectThatMustStayInAPoolRentsAnotherMachineThere) {
+  Renting w;
+  w.add_small("elsewhere");
+  w.add_small("lp");
+  w.must(AddProject{"medical"});
+  w.must(SetMember{"medical", "ana", "admin"});
+  SetProject stay{.name = "medical"};
+  stay.pools = std::vector<std::string>{"lp"};
+  w.must(stay);
+  const JobId first = w.submit(PoolWorld::spec(2), "medical");
+  w.live(seconds(6));
+  ASSERT_EQ(w.state().find_job(first)->state, JobState::running);
+  const JobId second = w.submit(PoolWorld::spec(2), "medical");
+  w.live(seconds(6));
+  EXPECT_EQ(w.ordered, 2u) << "none in the other pool";
+  EXPECT_EQ(w.state().find_job(second)->state, JobState::running);
+  w.check_replay();
 }
 
 TEST(Renting, OnlyThePoolThatIsNamedRents) {
@@ -160,6 +185,49 @@ TEST(Renting, AProjectRentsNoMoreThanItsQuotaLetsStart) {
   EXPECT_EQ(w.wanted().size(), 2u);
 }
 
+// GPUs that are guaranteed to a project are not lent to jobs that cannot be preempted: a machine
+// that would bring no more than those is not rented, neither once nor again and again.
+TEST(Renting, AJobThatGuaranteesOfOthersKeepBackRentsNothing) {
+  for (const bool lent : {false, true}) {
+    Renting w;
+    w.add_small();
+    w.must(AddProject{"vision"});
+    SetProject guarantee{.name = "vision"};
+    guarantee.guaranteed_milli = 2000;
+    if (lent) {  // the job that runs has borrowed what the second machine would add
+      w.submit(2);
+      w.live(seconds(6));
+      ASSERT_EQ(w.ordered, 1u);
+    }
+    w.must(guarantee);
+    const JobId waits = w.submit(2);
+    w.live(minutes(3));
+    EXPECT_EQ(w.ordered, lent ? 1u : 0u);
+    EXPECT_EQ(w.state().find_job(waits)->state, JobState::queued);
+    guarantee.guaranteed_milli = 0;
+    w.must(guarantee);
+    w.live(seconds(6));
+    EXPECT_EQ(w.ordered, lent ? 2u : 1u);
+    EXPECT_EQ(w.state().find_job(waits)->state, JobState::running);
+    w.check_replay();
+  }
+}
+
+// "A machine is about to be ordered" would be wrong for ever.
+TEST(Renting, AJobBeyondItsUsersLimitIsToldSo) {
+  Renting w;
+  w.add_small();
+  SetProject limit{.name = "default"};
+  limit.user_limit_milli = 1000;
+  w.must(limit);  // no node has joined, so the job is accepted
+  const JobId waits = w.submit(2);
+  w.live(seconds(6));
+  EXPECT_EQ(w.ordered, 0u);
+  const auto notes = pool_notes(w.state(), *w.state().find_job(waits), w.now);
+  ASSERT_EQ(notes.size(), 1u);
+  EXPECT_NE(notes[0].find("limits of its project"), std::string::npos) << notes[0];
+}
+
 TEST(Renting, AJobWithoutMoneyRentsNothing) {
   Renting w;
   w.add_small();
@@ -168,9 +236,28 @@ TEST(Renting, AJobWithoutMoneyRentsNothing) {
                           .of = project.value,
                           .period = BudgetPeriod::total,
                           .limit = {1}}});
-  w.submit(1);
+  const JobId waits = w.submit(1);
   w.live(minutes(1));
   EXPECT_EQ(w.ordered, 0u);
+  const auto notes = pool_notes(w.state(), *w.state().find_job(waits), w.now);
+  ASSERT_EQ(notes.size(), 1u);
+  EXPECT_NE(notes[0].find("budget"), std::string::npos) << notes[0];
+}
+
+// What counts is the price that the project pays, not the one that the provider takes.
+TEST(Renting, AJobThatCannotPayWhatItIsChargedRentsNothing) {
+  Renting w;
+  w.add_small();
+  w.must(SetPrice{{.of = "pool:lp", .charge = Rate{20 * price_h / 3600}}});
+  const ProjectId project = w.state().projects.begin()->first;
+  w.must(SetBudget{Budget{.scope = BudgetScope::project,
+                          .of = project.value,
+                          .period = BudgetPeriod::total,
+                          .limit = {2 * price_h}}});
+  for (int i = 0; i < 4; ++i)
+    w.submit(2);
+  w.live(minutes(2));
+  EXPECT_EQ(w.ordered, 0u) << "ten minutes would be charged $24, and $7.20 are left";
 }
 
 // The brake: whatever the reason is, machines without a job stop the pool, and somebody must act.

@@ -39,6 +39,7 @@ struct World {
   std::vector<FinishedJob> finished;
   std::vector<ClosedLease> leases;
   WallTime now{1'800'000'000'000'000'000};
+  WallTime billed;  // the clock of the books; zero: like `now`
 
   static ledger::PriceBook prices() {
     ledger::PriceBook book;
@@ -73,12 +74,12 @@ struct World {
     ASSERT_TRUE(ok) << ok.error().message;
   }
   Status run(const Command& command) {
-    auto step = core.execute(command, {"user:ana", "r1"}, now);
+    auto step = core.execute(command, {"user:ana", "r1"}, now, billed);
     if (!step)
       return pass(step.error());
     take(std::move(*step));
     for (int i = 0; i < 8; ++i)
-      take(core.plan(now));
+      take(core.plan(now, billed));
     return {};
   }
   void must(const Command& command) {

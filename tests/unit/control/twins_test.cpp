@@ -154,21 +154,33 @@ TEST(Twins, IfNobodyKnowsWhichOneIsTheNodeBothEndAfterItsJobs) {
   w.check_books(to - w.from_1, to - w.from_2);
 }
 
-TEST(Twins, OneThatDoesNotRunYetOrWasCreatedLaterIsNotTheNode) {
-  for (const bool later : {false, true}) {
+TEST(Twins, OneThatDoesNotRunYetIsNotTheNode) {
+  Twins w;
+  w.list({w.one()});
+  w.arrives_as("");
+  w.now = w.now + minutes(5);
+  MachineSighting second = w.two();
+  second.starting = true;
+  w.list({w.one(), second});
+  ASSERT_TRUE(w.twin());
+  EXPECT_EQ(w.twin()->state, MachineState::releasing);
+  EXPECT_EQ(w.main().state, MachineState::here);
+  EXPECT_TRUE(w.state().nodes.begin()->second.drained.empty());
+}
+
+// The second one joined before any list showed it, and the head's clock was set meanwhile.
+TEST(Twins, AClockThatIsSetEndsNoMachineThatMayBeTheNode) {
+  for (const Duration step : {hours(-2), hours(2)}) {
     Twins w;
     w.list({w.one()});
+    const WallTime right = w.now;
+    w.now = right + step;
     w.arrives_as("");
-    w.now = w.now + minutes(5);
-    MachineSighting second = w.two();
-    second.starting = !later;
-    if (later)
-      second.billed_from = w.now - seconds(1);
-    w.list({w.one(), second});
+    w.now = right + seconds(10);
+    w.list({w.one(), w.two()});
     ASSERT_TRUE(w.twin());
-    EXPECT_EQ(w.twin()->state, MachineState::releasing);
-    EXPECT_EQ(w.main().state, MachineState::here);
-    EXPECT_TRUE(w.state().nodes.begin()->second.drained.empty());
+    EXPECT_EQ(w.twin()->state, MachineState::here) << "the job may run there";
+    EXPECT_EQ(w.state().find_job(w.job)->state, JobState::running);
   }
 }
 
@@ -266,6 +278,19 @@ TEST(Twins, OneThatIsFirstListedWhenItHasEndedIsBilledOnce) {
   w.check_books(to - w.from_1, {});
 }
 
+// A list command may print a machine twice, for example one that asks two overlapping questions.
+TEST(Twins, AMachineThatIsListedTwiceIsNoSecondOne) {
+  Twins w;
+  w.list({w.one(), w.one()});
+  EXPECT_FALSE(w.twin()) << "it would be ended by an id that is the machine's own";
+  EXPECT_EQ(w.main().state, MachineState::wanted);
+  w.arrives_as("");
+  w.list({w.one(), w.one()});
+  EXPECT_FALSE(w.twin()) << "it would be billed twice";
+  EXPECT_EQ(w.main().state, MachineState::here);
+  w.check_replay();
+}
+
 // The second word of a list command may be anything.
 TEST(Twins, AnIdThatChangesIsNoSecondMachine) {
   Twins w;
@@ -285,6 +310,116 @@ TEST(Twins, TellingApartTwiceChangesNothing) {
   w.list({w.one(), w.two()});
   const auto later = tell_apart(w.state(), pool, {w.two()});
   EXPECT_EQ(tell_apart(w.state(), pool, later), later);
+}
+
+// sbatch timed out and was repeated: one allocation runs, the other one waits for GPUs.
+TEST(Twins, OfTwoAllocationsTheOneThatRunsIsKept) {
+  PoolWorld w;
+  w.must(AddPool{w.pool("fast")});
+  w.submit(8);
+  w.must(PlanPools{});
+  const Machine m = w.wanted().at(0);
+  w.now = w.now + seconds(40);
+  w.must(PoolSeen{
+      m.pool,
+      {{.name = m.name, .external = "100", .note = "RUNNING", .billed_from = w.now},
+       {.name = m.name, .external = "101", .note = "PENDING (Resources)", .starting = true}},
+      w.now});
+  EXPECT_EQ(w.state().machines.at(m.name).external, "100");
+  ASSERT_EQ(w.machines(MachineState::releasing).size(), 1u);
+  EXPECT_EQ(w.machines(MachineState::releasing)[0].external, "101");
+  w.check_replay();
+}
+
+// One order brings all nodes of a gang.
+struct GangTwins : PoolWorld {
+  Machine m;
+  JobId job;
+
+  GangTwins() {
+    Pool p = pool("lp", "command");
+    p.capabilities->bills_from_order = true;
+    p.price = {1'000'000};
+    must(AddPool{p});
+    job = submit(8, 2);
+    must(PlanPools{});
+    m = wanted().at(0);
+    now = now + seconds(10);
+  }
+  MachineSighting seen(std::string id) const { return {.name = m.name, .external = std::move(id)}; }
+  void list(const std::vector<std::string>& ids) {
+    PoolSeen all{m.pool, {}, now};
+    for (const std::string& id : ids)
+      all.machines.push_back(seen(id));
+    must(all);
+  }
+  void arrives_as(const std::vector<std::string>& ids) {
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      NodeOffer offer = node_offer(fmt::format("{}.{}", m.name, i), 8);
+      if (!ids[i].empty())
+        offer.labels["provider-id"] = ids[i];
+      must(AgentHello{offer, {}, credential(offer.name, &m)});
+    }
+  }
+  bool runs() const { return state().find_job(job)->state == JobState::running; }
+};
+
+TEST(GangTwins, AnIdOnWhichNoNodeRunsIsEndedAndBooked) {
+  for (const bool one_by_one : {false, true}) {
+    SCOPED_TRACE(one_by_one ? "nodes are listed one by one" : "an order has one id");
+    GangTwins w;
+    const std::vector<std::string> own = {"i-1", one_by_one ? "i-2" : "i-1"};
+    std::vector<std::string> ids = {"i-1"};
+    if (one_by_one)
+      ids.push_back("i-2");
+    w.list(ids);
+    w.arrives_as(own);
+    w.list(ids);
+    ASSERT_TRUE(w.runs());
+    EXPECT_EQ(w.machines("").size(), 1u);
+    const WallTime since = w.now;
+    std::vector<std::string> more = ids;
+    more.insert(more.begin(), "i-9");
+    w.list(more);
+    ASSERT_EQ(w.machines(MachineState::releasing).size(), 1u);
+    const Machine twin = w.machines(MachineState::releasing).at(0);
+    EXPECT_EQ(twin.name, w.m.name + "~2");
+    EXPECT_EQ(twin.external, "i-9");
+    EXPECT_EQ(twin.nodes, one_by_one ? 1u : 2u);
+    EXPECT_EQ(w.state().machines.at(w.m.name).external, "i-1");
+    EXPECT_TRUE(w.runs());
+    w.now = w.now + seconds(60);
+    w.list(more);
+    w.list(ids);
+    EXPECT_FALSE(w.state().machines.contains(twin.name));
+    ASSERT_EQ(w.state().machine_bills.size(), 1u);
+    EXPECT_EQ(w.state().machine_bills[0].machine, twin.name);
+    EXPECT_EQ(w.state().machine_bills[0].amount.value,
+              (w.now - since).ns / 1'000 * static_cast<std::int64_t>(twin.nodes));
+    EXPECT_TRUE(w.runs());
+    w.check_replay();
+  }
+}
+
+TEST(GangTwins, WhatMayBeItsNodesIsNoTwin) {
+  const std::vector<std::vector<std::string>> said = {
+      {},              // they have not joined
+      {"i-1"},         // one of them has
+      {"", ""},        // they do not say
+      {"i-1", "i-2"},  // one in each of two orders
+      {"i-1", "x-7"},  // the list has other ids than the agents
+  };
+  for (const auto& ids : said) {
+    SCOPED_TRACE(fmt::format("{}", fmt::join(ids, " ")));
+    GangTwins w;
+    w.list({"i-1", "i-2"});
+    w.arrives_as(ids);
+    w.list({"i-1", "i-2"});
+    EXPECT_EQ(w.machines("").size(), 1u);
+    EXPECT_EQ(w.machines(MachineState::releasing).size(), 0u);
+    EXPECT_EQ(w.runs(), ids.size() == 2);
+    w.check_replay();
+  }
 }
 
 TEST(LateOrders, ARemovedPoolIsLookedAtUntilItIsRemovedAgainOrAnotherTakesOver) {

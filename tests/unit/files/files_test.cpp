@@ -5,7 +5,9 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <atomic>
 #include <filesystem>
+#include <thread>
 
 #include "base/file.h"
 #include "files/ignore.h"
@@ -178,6 +180,55 @@ TEST_F(Files, ScanLeavesOutWhatIsIgnoredAndWarnsOfSecrets) {
   EXPECT_NE(found->warnings[1].find("outside"), std::string::npos);
   EXPECT_TRUE(decode(encode(found->tree)));
   ::unlink(at("../cache-" + root_.substr(root_.rfind('/') + 1)).c_str());
+}
+
+// So many directories that several threads list them.
+TEST_F(Files, ATreeOfManyDirectoriesIsScannedInOrder) {
+  write(".gitignore", "*.log\nskipped/\n!kept.log\n");
+  std::vector<std::string> wanted = {".gitignore"};
+  for (int i = 100; i < 140; ++i) {
+    const std::string top = "d" + std::to_string(i);
+    for (const char* name : {"a", "deep/er/b", "kept.log", "left.log", "skipped/c", ".git/config"})
+      write(top + "/" + name, top);
+    const bool own_rules = i % 3 == 0;
+    if (own_rules)
+      write(top + "/deep/.billowignore", "!*.log\nb\n");
+    write(top + "/deep/x.log", "x");
+    ASSERT_EQ(::symlink("a", at(top + "/link").c_str()), 0);
+    wanted.insert(wanted.end(), {top, top + "/a", top + "/deep"});
+    if (own_rules)
+      wanted.push_back(top + "/deep/.billowignore");
+    wanted.push_back(top + "/deep/er");
+    if (!own_rules)
+      wanted.push_back(top + "/deep/er/b");
+    if (own_rules)
+      wanted.push_back(top + "/deep/x.log");
+    wanted.insert(wanted.end(), {top + "/kept.log", top + "/link"});
+  }
+  const auto found = scan({.root = root_, .only = {}, .ignore_files = true, .cache = {}});
+  ASSERT_TRUE(found) << found.error().message;
+  EXPECT_EQ(paths(found->tree), wanted);
+  EXPECT_TRUE(decode(encode(found->tree)));
+}
+
+// Builds make and remove directories while a working directory is scanned.
+TEST_F(Files, ADirectoryThatGoesWhileItIsScannedIsLeftOut) {
+  for (int i = 100; i < 400; ++i)
+    write("d" + std::to_string(i) + "/deep/a", "x");
+  std::atomic<bool> done = false;
+  std::jthread build([&] {
+    while (!done)
+      for (int i = 100; i < 400 && !done; i += 7) {
+        const std::string there = at("d" + std::to_string(i) + "/deep");
+        (void)::rename(there.c_str(), at(".gone").c_str());
+        (void)::rename(at(".gone").c_str(), there.c_str());
+      }
+  });
+  for (int i = 0; i < 200 && !HasFailure(); ++i) {
+    const auto found = scan({.root = root_, .only = {}, .ignore_files = true, .cache = {}});
+    EXPECT_TRUE(found) << found.error().message;
+  }
+  done = true;
 }
 
 TEST_F(Files, ASecretIsIncludedOnlyByName) {

@@ -51,14 +51,20 @@ struct Two {
     EXPECT_TRUE(made) << (made ? "" : made.error().message);
     return std::move(*made);
   }
-  // What the head would tell the one about the other, as the other told it.
-  void introduce(const std::string& address, const std::string& key) {
-    Table t;
+  EndpointRow row_near() {
     EndpointRow row{.name = "app"};
     row.serving = 1;
     row.steered = false;
     row.policy.timeout = seconds(2);
     row.elsewhere = {{"far", 1}};
+    return row;
+  }
+  // What the head would tell the one about the other, as the other told it.
+  void introduce(const std::string& address, const std::string& key) {
+    introduce(address, key, row_near());
+  }
+  void introduce(const std::string& address, const std::string& key, const EndpointRow& row) {
+    Table t;
     t.endpoints = {row};
     t.peers = {{"far", address, key}};
     near->take_table(t);
@@ -118,6 +124,36 @@ TEST(Peers, TheKeyChangesWhenAGatewayHasGone) {
   two.introduce(told.peer_address, std::string(32, 'x') + told.peer_key.substr(before.find(':')));
   EXPECT_EQ(two.ask().find("from the other region"), std::string::npos);
   two.far->set_link(nullptr);
+}
+
+// A gateway that has just started knows that nothing here can serve before it has heard from the
+// other region.
+TEST(Peers, WhatCannotServeHereIsNotRefusedBeforeTheOtherRegionAnswers) {
+  for (const std::int64_t awake : {1, 0}) {
+    Two two;
+    const Figures told = two.far->figures();
+    EndpointRow row = two.row_near();
+    row.steered = true;
+    row.awake_max = 0;
+    row.awake_max_why = "the quota of GPUs is used";
+    row.elsewhere = {{"far", static_cast<std::uint32_t>(awake)}};
+    two.introduce(told.peer_address, told.peer_key, row);
+    const std::string answer = two.ask();
+    EXPECT_NE(answer.find("from the other region"), std::string::npos) << awake << answer;
+  }
+}
+
+TEST(Peers, WhatCannotServeHereIsRefusedWhenTheOtherRegionDoesNotAnswer) {
+  Two two;
+  const Figures told = two.far->figures();
+  EndpointRow row = two.row_near();
+  row.policy.timeout = seconds(60);
+  row.awake_max = 0;
+  row.awake_max_why = "the quota of GPUs is used";
+  two.introduce(told.peer_address, plain(told.peer_key) + ":" + std::string(64, '0'), row);
+  const std::string answer = two.ask();
+  EXPECT_NE(answer.find("503"), std::string::npos) << answer;
+  EXPECT_NE(answer.find("the quota of GPUs is used"), std::string::npos) << answer;
 }
 
 TEST(Peers, AGatewayWithAnotherCertificateGetsNothing) {

@@ -14,6 +14,13 @@
 namespace billow::head {
 namespace {
 
+class SetClock final : public Clock {
+ public:
+  WallTime wall() const override { return now; }
+  SteadyTime steady() const override { return system_clock().steady(); }
+  WallTime now;
+};
+
 struct SamplingTest : testing::Test {
   store_test::TempDir dir;
   net::Loop loop;
@@ -116,6 +123,56 @@ TEST_F(SamplingTest, WhatANewEndpointCountedBeforeItsFirstSampleIsNotLost) {
       seconds(5));
   EXPECT_DOUBLE_EQ(starts, 1) << "in this step";
   EXPECT_NEAR(requests * limits::history_step.seconds(), 3, 0.01);
+}
+
+// A gateway may report an endpoint only after its replica has come up.
+TEST_F(SamplingTest, TheSumsOfANewEndpointAreWhatItsGatewayCounted) {
+  DeployEndpoint deploy{.name = "hello", .user = engine->state().users.begin()->first};
+  deploy.spec.argv = {"serve"};
+  run(deploy);
+  SetClock clock;
+  clock.now = engine->state().endpoints.at("hello").made_at;
+  gateway::EndpointFigures figures;
+  const gateway::EndpointFigures* reported = nullptr;
+  Sampling late({&workers, &clock, history.get(), engine.get(), [](NodeId) { return nullptr; },
+                 [&](const std::string&) {
+                   return reported;
+                 }});
+  for (int step = 0; step < 8; ++step) {
+    clock.now = clock.now + limits::history_step;
+    if (step == 4) {
+      figures.requests = 30;
+      figures.cold_starts = 1;
+      reported = &figures;
+    }
+    if (step == 5) {
+      figures.requests = 50;
+      clock.now = clock.now + limits::history_step;  // a sample that comes late
+    }
+    late.tick();
+  }
+  double requests = 0, starts = 0, known_s = 0;
+  loop.run_until(
+      [&] {
+        requests = starts = known_s = 0;
+        // Few points: each is the mean of several samples.
+        const auto answer =
+            history->read("endpoint hello", clock.now + minutes(-10), clock.now, 20);
+        for (std::size_t i = 0; answer && i < answer->points.size(); ++i) {
+          if (answer->known_s[i] == 0)
+            continue;
+          known_s += answer->known_s[i];
+          if (std::isnan(answer->points[i][endpoint_requests]))
+            continue;
+          requests += answer->points[i][endpoint_requests] / 1000 * answer->known_s[i];
+          starts += answer->points[i][endpoint_cold_starts] / 1000 * answer->known_s[i] /
+                    limits::history_step.seconds();
+        }
+        return known_s >= 80;
+      },
+      seconds(5));
+  EXPECT_NEAR(requests, 50, 0.1);
+  EXPECT_NEAR(starts, 1, 0.01);
 }
 
 TEST_F(SamplingTest, ABadGpuIsDrainedOnce) {

@@ -130,6 +130,12 @@ TEST(Catalogue, UpdateTakesGoodLinesAndNamesBadOnes) {
                      .price->on_demand_h),
             50.0);
   ASSERT_TRUE(c.instances_named("box"));
+  const auto quoted = c.update(
+      "Provider, Instance ,region,on_demand_usd_h,date,gpu,gpus,note\n"
+      "# as the provider writes it\n"
+      "\"acme\",\"eight, in a box\",any,12,2026-10-01,H100,8,\"not \"\"spot\"\"\"\n");
+  ASSERT_TRUE(quoted) << quoted.error().message;
+  EXPECT_TRUE(c.instances_named("eight, in a box"));
   EXPECT_FALSE(c.update("nonsense\n1,2,3\n"));
   EXPECT_FALSE(c.update(""));
 }

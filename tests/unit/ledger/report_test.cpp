@@ -7,8 +7,9 @@
 
 #include "base/crypto.h"
 #include "base/file.h"
+#include "base/formats/csv.h"
 #include "base/rng.h"
-#include "core/ledger/csv.h"
+#include "core/ledger/decimal.h"
 #include "core/ledger/focus.h"
 #include "core/ledger/notify.h"
 #include "core/ledger/report.h"
@@ -38,34 +39,7 @@ std::vector<CostLine> lines() {
   return {a, b, c};
 }
 
-TEST(Csv, ReadsBackWhatItWrote) {
-  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
-    Rng rng(seed);
-    std::vector<std::vector<std::string>> rows;
-    const auto columns = static_cast<std::size_t>(rng.between(2, 5));
-    for (auto n = rng.between(1, 6); n > 0; --n) {
-      std::vector<std::string> row(columns);
-      for (std::string& cell : row)
-        for (auto m = rng.between(0, 6); m > 0; --m)
-          cell += "ab,\"\n; "[rng.below(7)];
-      if (row[0].empty())
-        row[0] = "x";
-      rows.push_back(row);
-    }
-    std::string text;
-    for (const auto& row : rows)
-      append_csv_row(text, row);
-    const auto table = parse_csv(text);
-    ASSERT_TRUE(table) << text;
-    EXPECT_EQ(table->header, rows[0]);
-    EXPECT_EQ(table->rows, std::vector<std::vector<std::string>>(rows.begin() + 1, rows.end()));
-  }
-  EXPECT_FALSE(parse_csv("a,b\n1"));
-  EXPECT_FALSE(parse_csv("a,b\n\"1,2"));
-  EXPECT_FALSE(parse_csv(""));
-}
-
-TEST(Csv, AmountsAsBillsWriteThem) {
+TEST(Decimal, AmountsAsBillsWriteThem) {
   EXPECT_EQ(parse_decimal_usd("1.2E-7")->value, 120);
   EXPECT_EQ(parse_decimal_usd("0.00000000049")->value, 0);
   EXPECT_EQ(parse_decimal_usd("0.0000000005")->value, 1);
@@ -344,10 +318,10 @@ TEST(Webhooks, AreSignedIdempotentAndCannotBeReplayed) {
                       .at = now,
                       .project = "vision",
                       .text = "80 % of this month's $500.00 is spent"};
-  const WebhookMessage message = sign(notice, "inst", "s3cret", now),
-                       again = sign(notice, "inst", "s3cret", now + minutes(3));
+  const WebhookMessage message = sign(notice, "inst", {"s3cret"}, now),
+                       again = sign(notice, "inst", {"s3cret"}, now + minutes(3));
   EXPECT_EQ(message.id, again.id);
-  EXPECT_NE(message.id, sign(notice, "other", "s3cret", now).id);
+  EXPECT_NE(message.id, sign(notice, "other", {"s3cret"}, now).id);
   Received received{message.id, message.headers[2].second, message.headers[3].second, message.body};
   EXPECT_TRUE(verify(received, "s3cret", now + minutes(1)));
   EXPECT_FALSE(verify(received, "wrong", now));
@@ -360,6 +334,22 @@ TEST(Webhooks, AreSignedIdempotentAndCannotBeReplayed) {
   EXPECT_TRUE(delivered_or_refused(204));
   EXPECT_FALSE(delivered_or_refused(503));
   EXPECT_FALSE(delivered_or_refused(429));
+}
+
+TEST(Webhooks, HaveASignatureOfEachKeyUntilTheOldOneHasEnded) {
+  const WallTime now{1'800'000'000'000'000'000};
+  const WebhookKeys keys{.key = "new", .old = "old", .old_until = now + hours(1)};
+  const auto kept = webhook_keys_of(text_of(keys));
+  ASSERT_TRUE(kept);
+  EXPECT_EQ(kept->in_force(now), (std::vector<std::string>{"new", "old"}));
+  EXPECT_EQ(kept->in_force(now + hours(1)), std::vector<std::string>{"new"});
+  const Notice notice{.seq = 1, .kind = "test", .at = now, .project = "", .text = "x"};
+  const auto header = [&](const std::vector<std::string>& with) {
+    return sign(notice, "inst", with, now).headers[3].second;
+  };
+  EXPECT_EQ(header(kept->in_force(now)), header({"new"}) + "," + header({"old"}));
+  EXPECT_FALSE(webhook_keys_of("{}"));
+  EXPECT_FALSE(webhook_keys_of("x"));
 }
 
 }  // namespace

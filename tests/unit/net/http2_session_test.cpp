@@ -187,81 +187,83 @@ TEST(Http2Session, JoinsCookies) {
   EXPECT_EQ(headers.get("Cookie"), "a=1; b=2");
 }
 
+h2::Fields with(std::string name, std::string value) {
+  return h2::request("POST", "/f/app/x", {{std::move(name), std::move(value)}});
+}
+h2::Fields path(std::string value) {
+  return h2::request("GET", std::move(value));
+}
+
+using namespace std::string_literals;
+const std::pair<const char*, h2::Fields> ambiguous_heads[] = {
+    {"LF in a value", with("x", "a\nTransfer-Encoding: chunked")},
+    {"CR LF in a value", with("x", "a\r\n\r\nGET /hidden HTTP/1.1")},
+    {"CR in a value", with("x", "a\rb")},
+    {"NUL in a value", with("x", "a\0b"s)},
+    {"space before a value", with("x", " chunked")},
+    {"tab after a value", with("x", "chunked\t")},
+    {"CR LF in a name", with("x\r\ny", "1")},
+    {"colon in a name", with("x:y", "1")},
+    {"space in a name", with("transfer-encoding ", "chunked")},
+    {"capitals in a name", with("X-Name", "1")},
+    {"an empty name", with("", "1")},
+    {"transfer-encoding", with("transfer-encoding", "chunked")},
+    {"connection", with("connection", "close")},
+    {"keep-alive", with("keep-alive", "1")},
+    {"proxy-connection", with("proxy-connection", "close")},
+    {"upgrade", with("upgrade", "websocket")},
+    {"te", with("te", "gzip")},
+    {"te with more", with("te", "trailers, chunked")},
+    {"length with a sign", with("content-length", "+5")},
+    {"length as a list", with("content-length", "5, 5")},
+    {"length in hex", with("content-length", "0x5")},
+    {"a huge length", with("content-length", "99999999999999999999")},
+    {"an empty length", with("content-length", "")},
+    {"two lengths",
+     h2::request("POST", "/f/app/x", {{"content-length", "0"}, {"content-length", "5"}})},
+    {"the same length twice",
+     h2::request("POST", "/f/app/x", {{"content-length", "0"}, {"content-length", "0"}})},
+    {"another host", with("host", "other")},
+    {"two hosts", h2::request("GET", "/f/app/x", {{"host", "localhost"}, {"host", "other"}})},
+    {"space in the path", path("/f/app/x HTTP/1.1\r\nX: y")},
+    {"a path with a space", path("/f/app/a b")},
+    {"an empty path", path("")},
+    {"a path without a slash", path("f/app/x")},
+    {"a fragment", path("/f/app/x#y")},
+    {"an absolute path", path("http://other/f/app/x")},
+    {"an asterisk for GET", path("*")},
+    {"letters beyond ASCII in the path", path("/f/app/\xc3\xa9")},
+    {"a method of two words", h2::request("GET /f/app/y", "/f/app/x")},
+    {"a method with CR LF", h2::request("GET\r\nX: y", "/f/app/x")},
+    {"an empty method", h2::request("", "/f/app/x")},
+    {"no method", {{":scheme", "http"}, {":path", "/"}, {":authority", "a"}}},
+    {"no path", {{":method", "GET"}, {":scheme", "http"}, {":authority", "a"}}},
+    {"no scheme", {{":method", "GET"}, {":path", "/"}, {":authority", "a"}}},
+    {"another scheme",
+     {{":method", "GET"}, {":scheme", "file"}, {":path", "/"}, {":authority", "a"}}},
+    {"no authority", {{":method", "GET"}, {":scheme", "http"}, {":path", "/"}}},
+    {"an authority with a user",
+     {{":method", "GET"}, {":scheme", "http"}, {":path", "/"}, {":authority", "u@localhost"}}},
+    {"an authority with a path",
+     {{":method", "GET"}, {":scheme", "http"}, {":path", "/"}, {":authority", "localhost/f"}}},
+    {"two methods", h2::request("GET", "/f/app/x", {{":method", "POST"}})},
+    {"two paths",
+     {{":method", "GET"},
+      {":scheme", "http"},
+      {":path", "/a"},
+      {":path", "/b"},
+      {":authority", "a"}}},
+    {"a late pseudo-header",
+     {{":method", "GET"}, {":scheme", "http"}, {"x", "y"}, {":path", "/"}, {":authority", "a"}}},
+    {"an unknown pseudo-header", h2::request("GET", "/f/app/x", {{":proxy", "y"}})},
+    {"a pseudo-header of answers", h2::request("GET", "/f/app/x", {{":status", "200"}})},
+    {"extended CONNECT", h2::request("CONNECT", "/f/app/x", {{":protocol", "websocket"}})},
+};
+
 // Each must be refused or reset, and never be reported as a request: what is written in HTTP/1.1 to
 // a replica would be another request.
 TEST(Http2Session, RefusesHeadsThatHttp1WouldReadInAnotherWay) {
-  const auto with = [](std::string name, std::string value) {
-    return h2::request("POST", "/f/app/x", {{std::move(name), std::move(value)}});
-  };
-  const auto path = [](std::string value) {
-    return h2::request("GET", std::move(value));
-  };
-  using namespace std::string_literals;
-  const std::pair<const char*, h2::Fields> cases[] = {
-      {"LF in a value", with("x", "a\nTransfer-Encoding: chunked")},
-      {"CR LF in a value", with("x", "a\r\n\r\nGET /hidden HTTP/1.1")},
-      {"CR in a value", with("x", "a\rb")},
-      {"NUL in a value", with("x", "a\0b"s)},
-      {"space before a value", with("x", " chunked")},
-      {"tab after a value", with("x", "chunked\t")},
-      {"CR LF in a name", with("x\r\ny", "1")},
-      {"colon in a name", with("x:y", "1")},
-      {"space in a name", with("transfer-encoding ", "chunked")},
-      {"capitals in a name", with("X-Name", "1")},
-      {"an empty name", with("", "1")},
-      {"transfer-encoding", with("transfer-encoding", "chunked")},
-      {"connection", with("connection", "close")},
-      {"keep-alive", with("keep-alive", "1")},
-      {"proxy-connection", with("proxy-connection", "close")},
-      {"upgrade", with("upgrade", "websocket")},
-      {"te", with("te", "gzip")},
-      {"te with more", with("te", "trailers, chunked")},
-      {"length with a sign", with("content-length", "+5")},
-      {"length as a list", with("content-length", "5, 5")},
-      {"length in hex", with("content-length", "0x5")},
-      {"a huge length", with("content-length", "99999999999999999999")},
-      {"an empty length", with("content-length", "")},
-      {"two lengths",
-       h2::request("POST", "/f/app/x", {{"content-length", "0"}, {"content-length", "5"}})},
-      {"the same length twice",
-       h2::request("POST", "/f/app/x", {{"content-length", "0"}, {"content-length", "0"}})},
-      {"another host", with("host", "other")},
-      {"two hosts", h2::request("GET", "/f/app/x", {{"host", "localhost"}, {"host", "other"}})},
-      {"space in the path", path("/f/app/x HTTP/1.1\r\nX: y")},
-      {"a path with a space", path("/f/app/a b")},
-      {"an empty path", path("")},
-      {"a path without a slash", path("f/app/x")},
-      {"a fragment", path("/f/app/x#y")},
-      {"an absolute path", path("http://other/f/app/x")},
-      {"an asterisk for GET", path("*")},
-      {"letters beyond ASCII in the path", path("/f/app/\xc3\xa9")},
-      {"a method of two words", h2::request("GET /f/app/y", "/f/app/x")},
-      {"a method with CR LF", h2::request("GET\r\nX: y", "/f/app/x")},
-      {"an empty method", h2::request("", "/f/app/x")},
-      {"no method", {{":scheme", "http"}, {":path", "/"}, {":authority", "a"}}},
-      {"no path", {{":method", "GET"}, {":scheme", "http"}, {":authority", "a"}}},
-      {"no scheme", {{":method", "GET"}, {":path", "/"}, {":authority", "a"}}},
-      {"another scheme",
-       {{":method", "GET"}, {":scheme", "file"}, {":path", "/"}, {":authority", "a"}}},
-      {"no authority", {{":method", "GET"}, {":scheme", "http"}, {":path", "/"}}},
-      {"an authority with a user",
-       {{":method", "GET"}, {":scheme", "http"}, {":path", "/"}, {":authority", "u@localhost"}}},
-      {"an authority with a path",
-       {{":method", "GET"}, {":scheme", "http"}, {":path", "/"}, {":authority", "localhost/f"}}},
-      {"two methods", h2::request("GET", "/f/app/x", {{":method", "POST"}})},
-      {"two paths",
-       {{":method", "GET"},
-        {":scheme", "http"},
-        {":path", "/a"},
-        {":path", "/b"},
-        {":authority", "a"}}},
-      {"a late pseudo-header",
-       {{":method", "GET"}, {":scheme", "http"}, {"x", "y"}, {":path", "/"}, {":authority", "a"}}},
-      {"an unknown pseudo-header", h2::request("GET", "/f/app/x", {{":proxy", "y"}})},
-      {"a pseudo-header of answers", h2::request("GET", "/f/app/x", {{":status", "200"}})},
-      {"extended CONNECT", h2::request("CONNECT", "/f/app/x", {{":protocol", "websocket"}})},
-  };
-  for (const auto& [name, fields] : cases) {
+  for (const auto& [name, fields] : ambiguous_heads) {
     Server server;
     const auto fed = server.feed(h2::head(1, fields));
     EXPECT_EQ(server.recorder.heads(), 0u) << name;

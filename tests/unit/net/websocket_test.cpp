@@ -295,6 +295,18 @@ TEST(WebSocket, TheBlockingClientEchoes) {
   EXPECT_FALSE(ws->send_text("late"));
 }
 
+TEST(WebSocket, TheBlockingClientSaysWhyItWasRefused) {
+  ThreadedServer s([](std::shared_ptr<Exchange> x) {
+    x->respond(problem(Error{Code::invalid, "an array has no terminal", "name an element"}));
+  });
+  BlockingClient client({.endpoint = s.endpoint()});
+  const auto ws = client.websocket("/");
+  ASSERT_FALSE(ws);
+  EXPECT_EQ(ws.error().code, Code::invalid);
+  EXPECT_EQ(ws.error().message, "an array has no terminal");
+  EXPECT_EQ(ws.error().hint, "name an element");
+}
+
 TEST(WebSocket, TheBlockingClientSeesTheServersGoodbye) {
   ThreadedServer s([](std::shared_ptr<Exchange> x) {
     auto ws = *x->upgrade_websocket({});

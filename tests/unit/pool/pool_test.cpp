@@ -8,6 +8,8 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "core/ledger/catalogue.h"
+#include "gpu/types.h"
 #include "pool/boot.h"
 #include "pool/command_pool.h"
 #include "pool/kinds.h"
@@ -64,7 +66,10 @@ TEST(PoolKinds, CheckNewPoolsAndDeclareWhatTheirProvidersCanDo) {
   const Status unknown = complete_new_pool(other);
   ASSERT_FALSE(unknown);
   EXPECT_EQ(unknown.error().message, "unknown pool kind \"mainframe\"");
-  EXPECT_EQ(unknown.error().hint, "use one of: azure, command, ec2, gce, kubernetes, rest, slurm");
+  EXPECT_EQ(
+      unknown.error().hint,
+      "use one of: azure, command, ec2, gce, kubernetes, rest, slurm; for clouds, use `billow "
+      "cloud add`");
 
   billow::Pool command;
   EXPECT_FALSE(complete_new_pool(command)) << "it needs three commands";
@@ -156,19 +161,34 @@ TEST(SlurmPool, ItsScriptIsAProgramAShellAccepts) {
 TEST(SlurmPool, ReadsOnlyItsOwnOutOfTheQueue) {
   const SlurmPool pool(slurm_settings(), {.installation = "ab12", .work_dir = "", .billow = ""});
   const auto seen = pool.read_list(
-      "billow-ab12-fast-7|123|RUNNING|None|1800000000\n"
-      "billow-ab12-fast-8|124|PENDING|Resources|N/A\n"
-      "billow-ab12-faster-8|125|RUNNING|None|1800000000\n"
-      "billow-ab12-fast-x|126|RUNNING|None|1800000000\n"
-      "billow-zz-fast-9|127|RUNNING|None|1800000000\n"
-      "a|b|c|d|e|f\n"
-      "somebody's job|128|RUNNING|None|1\n\n");
+      "billow-ab12-fast-7|123|RUNNING|None|1800000000|1799990000\n"
+      "billow-ab12-fast-8|124|PENDING|Resources|N/A|1800000500\n"
+      "billow-ab12-faster-8|125|RUNNING|None|1800000000|1799990000\n"
+      "billow-ab12-fast-x|126|RUNNING|None|1800000000|1799990000\n"
+      "billow-zz-fast-9|127|RUNNING|None|1800000000|1799990000\n"
+      "billow-ab12-fast-6|122|RUNNING|None|1800000000\n"
+      "a|b|c|d|e|f|g\n"
+      "somebody's job|128|RUNNING|None|1|1\n\n");
   ASSERT_EQ(seen.size(), 2u);
   EXPECT_EQ(seen[0].name, "fast-7");
   EXPECT_EQ(seen[0].external, "123");
   EXPECT_EQ(seen[0].ends_at.ns, 1'800'000'000'000'000'000);
+  EXPECT_EQ(seen[0].billed_from.ns, 1'799'990'000'000'000'000);
   EXPECT_EQ(seen[1].note, "PENDING (Resources)");
   EXPECT_FALSE(seen[1].ends_at);
+  EXPECT_FALSE(seen[1].billed_from) << "an estimate";
+}
+
+// What an offer's GPUs have at most, before the first machine has joined (renting/offers.cpp).
+TEST(Offers, TheCatalogueKnowsAtLeastNineTenthsOfTheMemoryOfEachType) {
+  const Catalogue catalogue = Catalogue::embedded();
+  std::size_t known = 0;
+  for (const GpuTypeFacts& facts : gpu_types())
+    if (const auto gpu = catalogue.gpu(facts.type); gpu && (*gpu)->memory_mib) {
+      ++known;
+      EXPECT_GE(*(*gpu)->memory_mib * 11 / 10, facts.memory_mib) << facts.type;
+    }
+  EXPECT_GT(known, 10u);
 }
 
 TEST(CommandPool, AFailedListIsNoEmptyListAndAFailedCreateIsANo) {
@@ -193,6 +213,34 @@ TEST(CommandPool, AFailedListIsNoEmptyListAndAFailedCreateIsANo) {
   EXPECT_NE(made.error().kind, RefusalKind::no_answer);
   EXPECT_EQ(*read_file(std::string(dir) + "/made"), "cloud-1 2\n");
   EXPECT_FALSE(file_exists(std::string(dir) + "/cloud-1.cloud-init")) << "it holds the credential";
+  (void)remove_tree(dir);
+}
+
+// A machine may exist all the same.
+TEST(CommandPool, ACreateThatIsKilledOrTakesTooLongIsNoRefusal) {
+  EXPECT_EQ(refusal({Code::timed_out, "sbatch took longer than 1 min", ""}).error().kind,
+            RefusalKind::no_answer);
+  EXPECT_EQ(refusal({Code::exhausted, "no", ""}).error().kind, RefusalKind::capacity);
+  char dir[] = "/tmp/billow-pool-XXXXXX";
+  ASSERT_TRUE(::mkdtemp(dir));
+  billow::Pool p;
+  p.name = "cloud";
+  p.kind = "command";
+  for (const char* killed : {"kill -9 $$", "sh -c 'kill -9 $$'; exit $?"}) {
+    p.create_command = killed;
+    CommandPool pool(p, {.installation = "i", .work_dir = dir, .billow = ""});
+    const Ordered made = pool.want(order());
+    ASSERT_FALSE(made);
+    EXPECT_EQ(made.error().kind, RefusalKind::no_answer) << killed;
+    EXPECT_EQ(made.error().message, "the create command was killed by signal 9");
+  }
+  p.create_command = "sleep 600";
+  CommandPool hangs(p, {.installation = "i", .work_dir = dir, .billow = ""},
+                    {.create = milliseconds(200)});
+  const Ordered made = hangs.want(order());
+  ASSERT_FALSE(made);
+  EXPECT_EQ(made.error().kind, RefusalKind::no_answer);
+  EXPECT_EQ(made.error().message, "create: /bin/sh took longer than 200 ms");
   (void)remove_tree(dir);
 }
 

@@ -42,97 +42,98 @@ RefusalKind kind(const std::string& provider, int status, std::string_view body)
 
 using enum RefusalKind;
 
+struct Case {
+  const char* provider;
+  int status;
+  const char* body;
+  RefusalKind kind;
+};
+const Case refusals[] = {
+    {"lambda", 400,
+     R"({"error":{"code":"instance-operations/launch/insufficient-capacity",)"
+     R"("message":"Not enough capacity to fulfill launch request."}})",
+     capacity},
+    {"lambda", 400, R"({"error":{"code":"global/quota-exceeded","message":"Quota exceeded."}})",
+     quota},
+    {"lambda", 400,
+     R"({"error":{"code":"global/invalid-parameters","message":"Invalid request data."}})",
+     settings},
+    {"lambda", 401,
+     R"({"error":{"code":"global/invalid-api-key","message":"API key was invalid, )"
+     R"(expired, or deleted."}})",
+     settings},
+    {"lambda", 503,
+     R"({"error":{"code":"provider/internal-unavailable","message":"Provider unavailable"}})",
+     no_answer},
+    {"lambda", 429, "", no_answer},
+    {"runpod", 400,
+     R"({"detail":"There are no longer any instances available with the requested )"
+     R"(specifications. Please refresh and try again.","status":400,"title":"Bad )"
+     R"(Request"})",
+     capacity},
+    {"runpod", 422,
+     R"({"detail":"Request validation failed.","errors":["$.gpu: )"
+     R"(required"],"status":422,"title":"Unprocessable Entity"})",
+     settings},
+    {"runpod", 200,
+     R"({"errors":[{"message":"There are no longer any instances )"
+     R"(available"}],"detail":"There are no longer any instances available"})",
+     capacity},
+    {"crusoe", 400, R"({"code":"bad_request","message":"quota exceeded for a100.8x"})", quota},
+    {"crusoe", 401, R"({"code":"401","message":"unauthorized"})", settings},
+    {"digitalocean", 422,
+     R"({"id":"unprocessable_entity","message":"Size is not available in this region."})",
+     capacity},
+    {"digitalocean", 422,
+     R"({"id":"unprocessable_entity","message":"creating this/these droplet(s) will )"
+     R"(exceed your droplet limit"})",
+     quota},
+    {"digitalocean", 422,
+     R"({"id":"unprocessable_entity","message":"You specified an invalid image for )"
+     R"(Droplet creation."})",
+     not_offered},
+    {"digitalocean", 401, R"({"id":"unauthorized","message":"Unable to authenticate you"})",
+     settings},
+    {"digitalocean", 500, R"({"id":"server_error","message":"Unexpected server-side error"})",
+     no_answer},
+    {"vultr", 400, R"({"error":"Plan is not available in the selected region.","status":400})",
+     capacity},
+    {"vultr", 401, R"({"error":"Invalid API token.","status":401})", settings},
+    {"hyperstack", 400,
+     R"({"status":false,"message":"Insufficient balance to create the )"
+     R"(resource","error_reason":"bad_request"})",
+     settings},
+    {"hyperstack", 409,
+     R"({"status":false,"message":"GPU is out of stock in this )"
+     R"(region","error_reason":"conflict"})",
+     capacity},
+    {"hyperstack", 200, R"({"status":false,"message":"Flavor is not available"})", capacity},
+    {"hyperstack", 500, R"({"message":"Internal Server Error"})", no_answer},
+    {"verda", 400,
+     R"({"code":"invalid_request","message":"Instance type is not available in this location"})",
+     capacity},
+    {"verda", 402, R"({"code":"insufficient_funds","message":"Add credits"})", settings},
+    {"vast", 410,
+     R"({"success":false,"error":"no_such_ask","msg":"error 410/3907: no_such_ask )"
+     R"(Instance type 1234567 is no longer available.","ask_id":1234567})",
+     capacity},
+    {"vast", 404,
+     R"({"success":false,"error":"invalid_args","msg":"error 404/3603: no_such_ask )"
+     R"(Instance type by id 1234567 is not available."})",
+     capacity},
+    {"vast", 200,
+     R"({"success":false,"error":"bid_too_low","msg":"bid is below the )"
+     R"(minimum","new_contract":77})",
+     capacity},
+    {"vast", 429, R"({"detail":"API requests too frequent endpoint threshold=4.5"})", no_answer},
+    {"vast", 401, R"({"success":false,"error":"auth_error","msg":"Invalid user key"})", settings},
+    {"shadeform", 409, R"({"code":"OUT_OF_STOCK","message":"Instance type is out of stock"})",
+     capacity},
+    {"shadeform", 401, R"({"code":"UNAUTHORIZED","message":"invalid key"})", settings},
+};
+
 TEST(Refusals, AreToldApartByCodeTextAndStatus) {
-  struct Case {
-    const char* provider;
-    int status;
-    const char* body;
-    RefusalKind kind;
-  };
-  const Case cases[] = {
-      {"lambda", 400,
-       R"({"error":{"code":"instance-operations/launch/insufficient-capacity",)"
-       R"("message":"Not enough capacity to fulfill launch request."}})",
-       capacity},
-      {"lambda", 400, R"({"error":{"code":"global/quota-exceeded","message":"Quota exceeded."}})",
-       quota},
-      {"lambda", 400,
-       R"({"error":{"code":"global/invalid-parameters","message":"Invalid request data."}})",
-       settings},
-      {"lambda", 401,
-       R"({"error":{"code":"global/invalid-api-key","message":"API key was invalid, )"
-       R"(expired, or deleted."}})",
-       settings},
-      {"lambda", 503,
-       R"({"error":{"code":"provider/internal-unavailable","message":"Provider unavailable"}})",
-       no_answer},
-      {"lambda", 429, "", no_answer},
-      {"runpod", 400,
-       R"({"detail":"There are no longer any instances available with the requested )"
-       R"(specifications. Please refresh and try again.","status":400,"title":"Bad )"
-       R"(Request"})",
-       capacity},
-      {"runpod", 422,
-       R"({"detail":"Request validation failed.","errors":["$.gpu: )"
-       R"(required"],"status":422,"title":"Unprocessable Entity"})",
-       settings},
-      {"runpod", 200,
-       R"({"errors":[{"message":"There are no longer any instances )"
-       R"(available"}],"detail":"There are no longer any instances available"})",
-       capacity},
-      {"crusoe", 400, R"({"code":"bad_request","message":"quota exceeded for a100.8x"})", quota},
-      {"crusoe", 401, R"({"code":"401","message":"unauthorized"})", settings},
-      {"digitalocean", 422,
-       R"({"id":"unprocessable_entity","message":"Size is not available in this region."})",
-       capacity},
-      {"digitalocean", 422,
-       R"({"id":"unprocessable_entity","message":"creating this/these droplet(s) will )"
-       R"(exceed your droplet limit"})",
-       quota},
-      {"digitalocean", 422,
-       R"({"id":"unprocessable_entity","message":"You specified an invalid image for )"
-       R"(Droplet creation."})",
-       not_offered},
-      {"digitalocean", 401, R"({"id":"unauthorized","message":"Unable to authenticate you"})",
-       settings},
-      {"digitalocean", 500, R"({"id":"server_error","message":"Unexpected server-side error"})",
-       no_answer},
-      {"vultr", 400, R"({"error":"Plan is not available in the selected region.","status":400})",
-       capacity},
-      {"vultr", 401, R"({"error":"Invalid API token.","status":401})", settings},
-      {"hyperstack", 400,
-       R"({"status":false,"message":"Insufficient balance to create the )"
-       R"(resource","error_reason":"bad_request"})",
-       settings},
-      {"hyperstack", 409,
-       R"({"status":false,"message":"GPU is out of stock in this )"
-       R"(region","error_reason":"conflict"})",
-       capacity},
-      {"hyperstack", 200, R"({"status":false,"message":"Flavor is not available"})", capacity},
-      {"hyperstack", 500, R"({"message":"Internal Server Error"})", no_answer},
-      {"verda", 400,
-       R"({"code":"invalid_request","message":"Instance type is not available in this location"})",
-       capacity},
-      {"verda", 402, R"({"code":"insufficient_funds","message":"Add credits"})", settings},
-      {"vast", 410,
-       R"({"success":false,"error":"no_such_ask","msg":"error 410/3907: no_such_ask )"
-       R"(Instance type 1234567 is no longer available.","ask_id":1234567})",
-       capacity},
-      {"vast", 404,
-       R"({"success":false,"error":"invalid_args","msg":"error 404/3603: no_such_ask )"
-       R"(Instance type by id 1234567 is not available."})",
-       capacity},
-      {"vast", 200,
-       R"({"success":false,"error":"bid_too_low","msg":"bid is below the )"
-       R"(minimum","new_contract":77})",
-       capacity},
-      {"vast", 429, R"({"detail":"API requests too frequent endpoint threshold=4.5"})", no_answer},
-      {"vast", 401, R"({"success":false,"error":"auth_error","msg":"Invalid user key"})", settings},
-      {"shadeform", 409, R"({"code":"OUT_OF_STOCK","message":"Instance type is out of stock"})",
-       capacity},
-      {"shadeform", 401, R"({"code":"UNAUTHORIZED","message":"invalid key"})", settings},
-  };
-  for (const Case& c : cases)
+  for (const Case& c : refusals)
     EXPECT_EQ(kind(c.provider, c.status, c.body), c.kind) << c.provider << " " << c.body;
 }
 

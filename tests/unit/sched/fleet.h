@@ -33,12 +33,14 @@ inline bool started_by(const Plan& p, JobId id) {
 
 class Fleet {
  public:
-  explicit Fleet(std::uint64_t seed) : rng(seed) {
+  // `size`: how many times the usual one to three nodes.
+  explicit Fleet(std::uint64_t seed, std::uint64_t size = 1) : rng(seed) {
     SchedSettings settings;
     settings.starve_after = hours(6);
     settings.consolidation = false;
     index = SchedIndex(settings);
-    for (std::uint64_t i = 1, n = static_cast<std::uint64_t>(rng.between(1, 3)); i <= n; ++i) {
+    for (std::uint64_t i = 1, n = static_cast<std::uint64_t>(rng.between(1, 3)) * size; i <= n;
+         ++i) {
       NodeShape shape = node(i, rng.chance(0.5) ? 8 : 4, rng.chance(0.7) ? "H100" : "A100");
       shape.place.switch_name = rng.chance(0.5) ? "a" : "b";
       shape.cpu_milli = rng.between(16, 64) * 1000;

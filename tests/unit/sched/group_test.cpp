@@ -222,6 +222,31 @@ TEST(Group, ALostMemberIsReplacedWhereItWas) {
   carry_out(index, p, t0);
 }
 
+// The answer is kept until the nodes' shapes change.
+TEST(Group, WhetherMembersFitTogetherFollowsTheNodes) {
+  SchedIndex index;
+  index.upsert_node(node(1, 4));
+  const JobRequest wanted = group(1, {role("a", 2, 3)});
+  for (int again = 0; again < 2; ++again)
+    EXPECT_FALSE(feasible(index, wanted)) << "one node has 4 GPUs, 6 are needed";
+  EXPECT_TRUE(feasible(index, group(1, {role("a", 1, 3)})));
+  index.upsert_node(node(2, 4));
+  for (int again = 0; again < 2; ++again)
+    EXPECT_TRUE(feasible(index, wanted));
+  NodeShape away = node(2, 4);
+  away.use = NodeUse::unreachable;
+  index.upsert_node(away);
+  EXPECT_TRUE(feasible(index, wanted)) << "an unreachable node may come back";
+  NodeShape broken = away;
+  broken.gpus[0].healthy = broken.gpus[1].healthy = false;
+  index.upsert_node(broken);
+  EXPECT_FALSE(feasible(index, wanted)) << "two cards of node 2 are broken";
+  index.upsert_node(away);
+  EXPECT_TRUE(feasible(index, wanted));
+  index.remove_node(NodeId{2});
+  EXPECT_FALSE(feasible(index, wanted));
+}
+
 TEST(Group, WhatCanNeverFitIsRefused) {
   SchedIndex index;
   index.upsert_node(node(1, 4));

@@ -212,6 +212,102 @@ TEST(Starvation, PriorityCountsLessTheLongerTheOtherHasWaited) {
     EXPECT_GE(level(0, day * days), level(3, day * (days - 3)));
 }
 
+// A gang of low priority, and a stream of jobs that pass it.
+class Stream {
+ public:
+  static constexpr Duration longest = minutes(60), starve_after = hours(2);
+
+  explicit Stream(std::uint64_t seed) : rng_(seed), index_(settings()) {
+    const std::uint64_t nodes = 2 + rng_.below(3);
+    for (std::uint64_t i = 1; i <= nodes; ++i)
+      index_.upsert_node(node(i, static_cast<int>(rng_.between(2, 6))));
+    gang_ = job(1'000'000);
+    gang_.order = 0;  // it was there first
+    gang_.priority = -static_cast<std::int32_t>(rng_.below(2));
+    highest_ = gang_.priority + static_cast<std::int32_t>(rng_.between(1, 3));
+    do {
+      gang_.tasks = static_cast<std::int32_t>(rng_.between(1, static_cast<std::int64_t>(nodes)));
+      gang_.resources.gpus = static_cast<std::int32_t>(rng_.between(2, 6));
+    } while (!feasible(index_, gang_));
+    const double gap =
+        queue_level(highest_, {}, starve_after) - queue_level(gang_.priority, {}, starve_after);
+    settled_ =
+        t0 + Duration{static_cast<std::int64_t>((gap + 1) * static_cast<double>(starve_after.ns))} +
+        milliseconds(1);  // past what rounding leaves open
+  }
+
+  // Until the gang starts; when that was.
+  WallTime run() {
+    bool asked = false;
+    for (;;) {
+      fill();
+      const Plan p = plan(index_, now_);
+      if (take(p))
+        return now_;
+      check_bound();
+      carry_out(index_, p, now_);
+      if (testing::Test::HasFatalFailure())
+        return now_;
+      if (!std::exchange(asked, true)) {
+        gang_.submitted = t0;
+        index_.enqueue(gang_);
+        continue;
+      }
+      now_ = now_ < settled_ ? std::min(ends_.begin()->first, settled_) : ends_.begin()->first;
+      for (; !ends_.empty() && ends_.begin()->first <= now_; ends_.erase(ends_.begin()))
+        index_.ended(ends_.begin()->second, now_);
+    }
+  }
+
+ private:
+  static SchedSettings settings() {
+    SchedSettings settings;
+    settings.starve_after = starve_after;
+    return settings;
+  }
+
+  void fill() {
+    while (index_.queued_count() < 24) {
+      JobRequest j = job(++next_, rng_.chance(0.2) ? 2 : 1);
+      j.project = ProjectId{1 + rng_.below(3)};
+      j.priority =
+          gang_.priority + static_cast<std::int32_t>(rng_.between(0, highest_ - gang_.priority));
+      j.submitted = now_ + seconds(1);
+      index_.enqueue(j);
+      if (j.submitted < settled_)
+        before_it_.insert(j.id);
+    }
+  }
+
+  // Whether the plan starts the gang.
+  bool take(const Plan& p) {
+    bool started = false;
+    for (const Start& s : p.starts) {
+      started = started || s.job == gang_.id;
+      if (before_it_.erase(s.job) > 0)
+        last_of_them_ = now_;
+      ends_.emplace(now_ + minutes(rng_.between(1, 60)), s.job);
+    }
+    return started;
+  }
+
+  void check_bound() const {
+    ASSERT_LE(now_, std::max(settled_, before_it_.empty() ? last_of_them_ : now_) + longest)
+        << "a gang of " << gang_.tasks << " × " << gang_.resources.gpus << " starved";
+    ASSERT_LT(now_, t0 + hours(72)) << "those before it never end";
+  }
+
+  Rng rng_;
+  SchedIndex index_;
+  JobRequest gang_;
+  std::int32_t highest_ = 0;
+  WallTime settled_;           // from here on nobody new passes the gang
+  std::set<JobId> before_it_;  // submitted before that, and not started yet
+  std::set<std::pair<WallTime, JobId>> ends_;
+  WallTime now_ = t0, last_of_them_ = t0;
+  std::uint64_t next_ = 0;
+};
+
 // The bound with mixed priorities. From (scale(q) − scale(p) + 1) × starve_after after it was
 // submitted nobody who comes passes a job of priority p, if q is the highest there is; when the
 // last of those that are before it then has started, it starts within the longest run of the
@@ -221,70 +317,10 @@ TEST(Starvation, ALowPriorityGangStartsEventually) {
   int streams_that_would_starve_it = 0;
   for (std::uint64_t seed = 1; seed <= 16; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    Rng rng(seed);
-    SchedSettings settings;
-    settings.starve_after = hours(2);
-    SchedIndex index(settings);
-    const std::uint64_t nodes = 2 + rng.below(3);
-    for (std::uint64_t i = 1; i <= nodes; ++i)
-      index.upsert_node(node(i, static_cast<int>(rng.between(2, 6))));
-    const Duration longest = minutes(60);
-    JobRequest gang = job(1'000'000);
-    gang.order = 0;  // it was there first
-    gang.priority = -static_cast<std::int32_t>(rng.below(2));
-    const std::int32_t highest = gang.priority + static_cast<std::int32_t>(rng.between(1, 3));
-    do {
-      gang.tasks = static_cast<std::int32_t>(rng.between(1, static_cast<std::int64_t>(nodes)));
-      gang.resources.gpus = static_cast<std::int32_t>(rng.between(2, 6));
-    } while (!feasible(index, gang));
-    const double gap = queue_level(highest, {}, settings.starve_after) -
-                       queue_level(gang.priority, {}, settings.starve_after);
-    const WallTime settled = t0 +
-                             Duration{static_cast<std::int64_t>(
-                                 (gap + 1) * static_cast<double>(settings.starve_after.ns))} +
-                             milliseconds(1);  // past what rounding leaves open
-    std::uint64_t next = 0;
-    std::set<std::pair<WallTime, JobId>> ends;
-    std::set<JobId>
-        before_it;  // submitted before it was settled who comes first, and not started yet
-    WallTime now = t0, last_of_them = t0;
-    bool started = false, asked = false;
-    while (!started) {
-      while (index.queued_count() < 24) {
-        JobRequest j = job(++next, rng.chance(0.2) ? 2 : 1);
-        j.project = ProjectId{1 + rng.below(3)};
-        j.priority =
-            gang.priority + static_cast<std::int32_t>(rng.between(0, highest - gang.priority));
-        j.submitted = now + seconds(1);
-        index.enqueue(j);
-        if (j.submitted < settled)
-          before_it.insert(j.id);
-      }
-      const Plan p = plan(index, now);
-      for (const Start& s : p.starts) {
-        started = started || s.job == gang.id;
-        if (before_it.erase(s.job) > 0)
-          last_of_them = now;
-        ends.emplace(now + minutes(rng.between(1, 60)), s.job);
-      }
-      if (started)
-        break;
-      ASSERT_LE(now, std::max(settled, before_it.empty() ? last_of_them : now) + longest)
-          << "a gang of " << gang.tasks << " × " << gang.resources.gpus << " starved";
-      ASSERT_LT(now, t0 + hours(72)) << "those before it never end";
-      carry_out(index, p, now);
-      if (HasFatalFailure())
-        return;
-      if (!std::exchange(asked, true)) {
-        gang.submitted = t0;
-        index.enqueue(gang);
-        continue;
-      }
-      now = now < settled ? std::min(ends.begin()->first, settled) : ends.begin()->first;
-      for (; !ends.empty() && ends.begin()->first <= now; ends.erase(ends.begin()))
-        index.ended(ends.begin()->second, now);
-    }
-    streams_that_would_starve_it += now >= t0 + settings.starve_after * 2;
+    const WallTime started = Stream(seed).run();
+    if (HasFatalFailure())
+      return;
+    streams_that_would_starve_it += started >= t0 + Stream::starve_after * 2;
   }
   EXPECT_GT(streams_that_would_starve_it, 3) << "the streams leave too much room to show anything";
 }

@@ -118,6 +118,11 @@ TEST(Feasible, SaysWhatIsTooLarge) {
   typo.resources.gpu_types = {"H10"};
   EXPECT_EQ(feasible(index, typo).error().message, "unknown GPU type \"H10\"; GPUs here: 8 × H100");
   EXPECT_EQ(feasible(index, typo).error().hint, "did you mean H100?");
+  typo.resources.gpu_types = {"A100"};
+  EXPECT_EQ(feasible(index, typo).error().message,
+            "no node has GPUs of type A100; GPUs here: 8 × H100")
+      << "no typing mistake";
+  EXPECT_EQ(feasible(index, typo).error().hint, "use --gpu-type H100, or omit it");
 }
 
 // The kinds of one family cost and hold differently: which is meant is asked, in words that can be
@@ -229,6 +234,16 @@ TEST(Sleepers, CardsOfSuspendedJobsAreTakenLast) {
             "another project's job (has no time limit).");
   EXPECT_EQ(kept.reasons.at(0).behind, JobId{});
   index.dequeue(JobId{91});
+  // Several cards are several.
+  JobRequest wide = sleeper;
+  wide.id = JobId{92};
+  wide.resources.gpus = 2;
+  wide.constraints.only_gpus = {0, 1};
+  index.enqueue(wide);
+  const std::string text = explain(index, JobId{92}, t0).reasons.at(0).text;
+  EXPECT_TRUE(text.starts_with("It can resume only on GPUs 0, 1 of node n1")) << text;
+  EXPECT_NE(text.find(" GPUs 0, 1 are in use by "), std::string::npos) << text;
+  index.dequeue(JobId{92});
   index.ended(JobId{4}, t0);
   JobRequest brief = job(5);
   brief.time_limit = hours(1);

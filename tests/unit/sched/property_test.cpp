@@ -287,123 +287,167 @@ TEST(Property, BackfillNeverDelaysTheReservation) {
   }
 }
 
-// With reservations ahead and spot work that uses what they and their victims wait for: what was
-// promised holds, for reservations find their room when they begin, and whoever does not give way
-// starts no later than any plan said.
+// Reservations ahead, and spot work that uses what they and their victims wait for.
+class Promises {
+ public:
+  explicit Promises(std::uint64_t seed) : rng_(seed) {
+    for (std::uint64_t i = 1; i <= 3; ++i)
+      index_.upsert_node(node(i, 4));
+    for (std::uint64_t r = 1, n = static_cast<std::uint64_t>(rng_.between(1, 3)); r <= n; ++r)
+      reserve(ReservationId{r});
+  }
+
+  void step() {
+    submit_some();
+    settle();
+    if (testing::Test::HasFatalFailure())
+      return;
+    check_reservations();
+    now_ = next_moment();
+    end_what_is_over();
+  }
+
+  int passed = 0;  // spot jobs that started before others
+  int kept = 0;    // promises
+
+ private:
+  void reserve(ReservationId id) {
+    const WallTime from = t0 + hours(rng_.between(2, 30));
+    const ReservationRequest ask{
+        .project = ProjectId{2},
+        .resources = job(1, static_cast<int>(rng_.between(1, 4))).resources,
+        .from = from,
+        .until = from + hours(rng_.between(1, 6))};
+    const auto placements = place_reservation(index_, ask, t0);
+    if (!placements)
+      return;
+    reservations_[id] = {id, ProjectId{2}, ask.from, ask.until, *placements};
+    index_.upsert_reservation(reservations_[id]);
+  }
+
+  void submit_some() {
+    for (std::uint64_t n = next_ < 80 ? rng_.below(3) : 0; n > 0; --n) {
+      JobRequest j = job(++next_, static_cast<int>(rng_.between(1, 4)));
+      j.submitted = {};
+      if (rng_.chance(0.5)) {
+        j.spot = true;
+        j.yields = Yields::by_suspend;
+      } else if (rng_.chance(0.6))
+        j.time_limit = minutes(rng_.between(5, 300));
+      index_.enqueue(j);
+    }
+  }
+
+  void settle() {
+    for (int rounds = 0; rounds < 50; ++rounds) {
+      const Plan p = plan(index_, now_);
+      for (const Start& s : p.starts)
+        started(s);
+      for (const Preempt& v : p.preempts)
+        ends_.erase(v.victim);
+      for (const Reserve& r : p.reserves)
+        promise(r);
+      carry_out(index_, p, now_);
+      if (testing::Test::HasFatalFailure() || (p.empty() && !p.more))
+        return;
+    }
+  }
+
+  void started(const Start& s) {
+    const JobRequest r = *index_.queued(s.job);
+    if (auto it = promised_.find(s.job); it != promised_.end() && !r.spot) {
+      ASSERT_LE(now_.ns, it->second.ns) << "job " << s.job.value << " was delayed";
+      ++kept;
+    }
+    if (r.spot && s.backfilled)
+      ++passed;
+    ends_[s.job] =
+        r.time_limit.ns > 0 ? now_ + r.time_limit : now_ + minutes(rng_.between(20, 2000));
+  }
+
+  // Only the first of those that are not spot has a promise: nobody may know when the others start.
+  void promise(const Reserve& r) {
+    const auto first = [&] {
+      for (std::uint64_t id = 1;; ++id)
+        if (const auto q = index_.queued(JobId{id}); q && !q->spot)
+          return JobId{id};
+    };
+    if (!r.expected_start || index_.queued(r.job)->spot || r.job != first())
+      return;
+    auto [it, fresh] = promised_.emplace(r.job, r.expected_start);
+    if (fresh)
+      return;
+    ASSERT_LE(r.expected_start.ns, it->second.ns) << "job " << r.job.value << " was put off";
+    it->second = r.expected_start;
+  }
+
+  void check_reservations() {
+    for (const auto& [id, r] : reservations_) {
+      if (now_ < r.from || now_ >= r.until)
+        continue;
+      for (const Placement& p : r.placements)
+        for (const RunningJob& j : index_.contents().running)
+          ASSERT_FALSE(overlaps(j, p))
+              << "job " << j.request.id.value << " stands in reservation " << id.value;
+    }
+  }
+
+  static bool overlaps(const RunningJob& j, const Placement& reserved) {
+    for (const Placement& q : j.placements)
+      for (const GpuShare& g : q.gpus)
+        if (q.node == reserved.node &&
+            std::ranges::any_of(reserved.gpus,
+                                [&](const GpuShare& mine) { return mine.gpu == g.gpu; }))
+          return true;
+    return false;
+  }
+
+  WallTime next_moment() {
+    WallTime then = now_ + hours(3);
+    for (const auto& [id, end] : ends_)
+      then = std::min(then, end);
+    for (const auto& [id, r] : reservations_)
+      for (const WallTime t : {r.from, r.until})
+        if (t > now_)
+          then = std::min(then, t);
+    return rng_.chance(0.3) && now_ + minutes(1) < then ? now_ + minutes(1) : then;
+  }
+
+  void end_what_is_over() {
+    std::erase_if(ends_, [&](const auto& end) {
+      if (end.second <= now_)
+        index_.ended(end.first, now_);
+      return end.second <= now_;
+    });
+    std::erase_if(reservations_, [&](const auto& each) {
+      if (each.second.until <= now_)
+        index_.remove_reservation(each.first);
+      return each.second.until <= now_;
+    });
+  }
+
+  Rng rng_;
+  SchedIndex index_;
+  std::map<ReservationId, Reservation> reservations_;
+  std::map<JobId, WallTime> promised_, ends_;
+  WallTime now_ = t0;
+  std::uint64_t next_ = 0;
+};
+
+// What was promised holds: reservations find their GPUs free when they begin, and a job that is not
+// spot starts no later than any plan said.
 TEST(Property, SpotJobsDelayNoReservationAndNoJobBehindOne) {
   int passed = 0, kept = 0;
   for (std::uint64_t seed = 900; seed < 930; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    Rng rng(seed);
-    SchedIndex index;
-    for (std::uint64_t i = 1; i <= 3; ++i)
-      index.upsert_node(node(i, 4));
-    std::map<ReservationId, Reservation> reservations;
-    for (std::uint64_t r = 1, n = static_cast<std::uint64_t>(rng.between(1, 3)); r <= n; ++r) {
-      const WallTime from = t0 + hours(rng.between(2, 30));
-      const ReservationRequest ask{
-          .project = ProjectId{2},
-          .resources = job(1, static_cast<int>(rng.between(1, 4))).resources,
-          .from = from,
-          .until = from + hours(rng.between(1, 6))};
-      const auto placements = place_reservation(index, ask, t0);
-      if (!placements)
-        continue;
-      reservations[ReservationId{r}] = {ReservationId{r}, ProjectId{2}, ask.from, ask.until,
-                                        *placements};
-      index.upsert_reservation(reservations[ReservationId{r}]);
-    }
-    std::map<JobId, WallTime> promised, ends;
-    WallTime now = t0;
-    std::uint64_t next = 0;
+    Promises promises(seed);
     for (int step = 0; step < 150; ++step) {
-      for (std::uint64_t n = next < 80 ? rng.below(3) : 0; n > 0; --n) {
-        JobRequest j = job(++next, static_cast<int>(rng.between(1, 4)));
-        j.submitted = {};
-        if (rng.chance(0.5)) {
-          j.spot = true;
-          j.yields = Yields::by_suspend;
-        } else if (rng.chance(0.6))
-          j.time_limit = minutes(rng.between(5, 300));
-        index.enqueue(j);
-      }
-      const auto settled = [&] {
-        for (int rounds = 0; rounds < 50; ++rounds) {
-          const Plan p = plan(index, now);
-          for (const Start& s : p.starts) {
-            const JobRequest r = *index.queued(s.job);
-            if (auto it = promised.find(s.job); it != promised.end() && !r.spot) {
-              ASSERT_LE(now.ns, it->second.ns) << "job " << s.job.value << " was delayed";
-              ++kept;
-            }
-            if (r.spot && s.backfilled)
-              ++passed;
-            ends[s.job] =
-                r.time_limit.ns > 0 ? now + r.time_limit : now + minutes(rng.between(20, 2000));
-          }
-          for (const Preempt& v : p.preempts)
-            ends.erase(v.victim);
-          for (const Reserve& r : p.reserves) {
-            // Of those before it nobody may know when they start: only who is first has a promise.
-            const auto first = [&] {
-              for (std::uint64_t id = 1;; ++id)
-                if (const auto q = index.queued(JobId{id}); q && !q->spot)
-                  return JobId{id};
-            };
-            if (!r.expected_start || index.queued(r.job)->spot || r.job != first())
-              continue;
-            auto [it, fresh] = promised.emplace(r.job, r.expected_start);
-            if (!fresh) {
-              ASSERT_LE(r.expected_start.ns, it->second.ns)
-                  << "job " << r.job.value << " was put off";
-              it->second = r.expected_start;
-            }
-          }
-          carry_out(index, p, now);
-          if (HasFatalFailure() || (p.empty() && !p.more))
-            return;
-        }
-      };
-      settled();
+      promises.step();
       if (HasFatalFailure())
         return;
-      for (const auto& [id, r] : reservations) {
-        if (now < r.from || now >= r.until)
-          continue;
-        for (const Placement& p : r.placements)
-          for (const RunningJob& j : index.contents().running)
-            for (const Placement& q : j.placements)
-              for (const GpuShare& g : q.gpus)
-                ASSERT_FALSE(q.node == p.node &&
-                             std::ranges::any_of(
-                                 p.gpus, [&](const GpuShare& mine) { return mine.gpu == g.gpu; }))
-                    << "job " << j.request.id.value << " stands in reservation " << id.value;
-      }
-      WallTime then = now + hours(3);
-      for (const auto& [id, end] : ends)
-        then = std::min(then, end);
-      for (const auto& [id, r] : reservations)
-        for (const WallTime t : {r.from, r.until})
-          if (t > now)
-            then = std::min(then, t);
-      now = rng.chance(0.3) && now + minutes(1) < then ? now + minutes(1) : then;
-      for (auto it = ends.begin(); it != ends.end();) {
-        if (it->second > now) {
-          ++it;
-          continue;
-        }
-        index.ended(it->first, now);
-        it = ends.erase(it);
-      }
-      for (auto it = reservations.begin(); it != reservations.end();) {
-        if (it->second.until > now) {
-          ++it;
-          continue;
-        }
-        index.remove_reservation(it->first);
-        it = reservations.erase(it);
-      }
     }
+    passed += promises.passed;
+    kept += promises.kept;
   }
   EXPECT_GT(passed, 100);
   EXPECT_GT(kept, 100);

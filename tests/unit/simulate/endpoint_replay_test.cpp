@@ -138,6 +138,19 @@ TEST(Replay, AnInvalidTraceIsRefusedWithItsLine) {
   const auto trace = read_llm_trace(path);
   ASSERT_FALSE(trace);
   EXPECT_NE(trace.error().message.find("line 3"), std::string::npos);
+  ASSERT_TRUE(write_file_atomic(path,
+                                "2023-11-16 18:17:03.9799600,1,2\n\n"
+                                "2023-11-16 18:17:04.9799600,1,many\n"));
+  const auto tokens = read_llm_trace(path);
+  ASSERT_FALSE(tokens);
+  EXPECT_NE(tokens.error().message.find("line 3"), std::string::npos) << tokens.error().message;
+  ASSERT_TRUE(
+      write_file_atomic(path,
+                        "{\"timestamp\": 2000, \"input_length\": 5, \"output_length\": 7}\n"
+                        "{\"timestamp\": 1000, \"input_length\": 5, \"output_length\": 7}\n"));
+  const auto unsorted = read_llm_trace(path);
+  ASSERT_FALSE(unsorted);
+  EXPECT_NE(unsorted.error().message.find("line 2 is earlier"), std::string::npos);
 }
 
 }  // namespace

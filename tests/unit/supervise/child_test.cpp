@@ -58,5 +58,36 @@ TEST(Child, ASignalBeforeExecIsNotLost) {
   ::rmdir(place);
 }
 
+// The list of processes of a group of version 1 would stop every fork of the machine.
+TEST(Child, AGroupOfVersion1IsEnteredByItsListOfThreads) {
+  char place[] = "/tmp/billow-child-XXXXXX";
+  ASSERT_NE(::mkdtemp(place), nullptr);
+  const std::string threads = std::string(place) + "/tasks",
+                    processes = std::string(place) + "/cgroup.procs";
+  for (const std::string& list : {threads, processes})
+    ::close(::open(list.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+  const char* argv[] = {"/bin/true", nullptr};
+  const char* none[] = {nullptr};
+  auto spec = std::make_unique<Spec>();
+  spec->argv = argv;
+  spec->argv_count = 1;
+  spec->env = spec->hide_devices = spec->binds = none;
+  spec->cwd = "/";
+  spec->cgroups_v1[0] = place;
+  spec->cgroups_v1_count = 1;
+  Child child;
+  const char* step = "";
+  ASSERT_EQ(start_child(*spec, &child, &step), 0) << step;
+  int status = 0;
+  ASSERT_EQ(::waitpid(child.pid, &status, 0), child.pid);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  struct stat info {};
+  EXPECT_TRUE(::stat(threads.c_str(), &info) == 0 && info.st_size == 1) << info.st_size;
+  EXPECT_TRUE(::stat(processes.c_str(), &info) == 0 && info.st_size == 0) << info.st_size;
+  ::unlink(threads.c_str());
+  ::unlink(processes.c_str());
+  ::rmdir(place);
+}
+
 }  // namespace
 }  // namespace billow::supervise

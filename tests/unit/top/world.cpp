@@ -58,7 +58,8 @@ std::string answer_text(const Fetch& fetch, const std::string& role) {
     return R"({"jobs":[{"id":14,"reason":"No GPU is free: all 8 are in use."}]})";
   if (fetch.slot == "why")
     return R"({"state":"queued","ahead":0,"reasons":[{"text":"No GPU is free: all 8 are in use."}],
-      "earliest_start":"2026-11-16T20:37:05Z"})";
+      "earliest_start":"2026-11-16T20:37:05Z",
+      "latest_start":"2026-11-16T21:07:05Z"})";
   if (fetch.slot == "endpoints")
     return R"({"endpoints":[{"name":"chat","project":"nlp","status":"serving","revision":3,"min":1,
       "max":4,"urls":["http://head:7071/f/chat/"],"url":"http://head:7071/f/chat/","cost_usd":1.25,

@@ -101,13 +101,87 @@ TEST(CostSoFar, NothingIsChargedAfterANodeWasLastHeardOf) {
   EXPECT_LE(then, 100 * 1'000'003);
 }
 
+// Its image is being pulled: that time is not charged.
+TEST(CostSoFar, AJobThatHasNotBegunCostsNothing) {
+  for (const bool begins : {false, true}) {
+    SCOPED_TRACE(begins);
+    Rig rig;
+    const JobId id = rig.submit();
+    rig.pass_time(seconds(300));
+    EXPECT_EQ(shown(rig, id).list, 0);
+    EXPECT_EQ(shown(rig, id).dashboard, 0);
+    EXPECT_EQ(charge_rate_now(rig.state(), rig.live(id)), 0) << "the dashboard adds it up";
+    if (begins) {
+      rig.begin(id);
+      rig.pass_time(seconds(10));
+      EXPECT_EQ(shown(rig, id).list, 10 * 1'000'003);
+      rig.end(id);
+      EXPECT_EQ(rig.leases.at(0).charge.value, 10 * 1'000'003);
+    } else {
+      TaskStatus status{.task = rig.task_of(id), .state = TaskState::ended};
+      status.ended_at = rig.wall;
+      status.never_began = true;
+      rig.must(AgentReport{rig.node_of(id), status});
+      EXPECT_EQ(rig.leases.at(0).charge.value, 0) << "it never began";
+    }
+  }
+}
+
+// The sums on the dashboard, in metrics and in the history of an endpoint are made of these.
+TEST(CostSoFar, TheRateOfAJobIsThatOfItsTasks) {
+  Rig rig;
+  const JobId id = rig.submit(2);
+  const auto task = [&]() -> const Task& {
+    return rig.state().tasks.at(rig.task_of(id));
+  };
+  EXPECT_EQ(charge_rate_now(rig.state(), task()), 0) << "its image is being pulled";
+  rig.begin(id);
+  EXPECT_EQ(charge_rate_now(rig.state(), task()), 2 * 1'000'003);
+  EXPECT_EQ(charge_rate_now(rig.state(), rig.live(id)), 2 * 1'000'003);
+  rig.must(NodeSilent{rig.node_of(id)});
+  EXPECT_EQ(charge_rate_now(rig.state(), task()), 0) << "its node does not answer";
+}
+
+TEST(CostSoFar, AReplicaThatHasNotBegunCostsNothing) {
+  Rig rig;
+  DeployEndpoint deploy{.name = "hello", .user = rig.state().users.begin()->first};
+  deploy.spec.argv = {"serve"};
+  deploy.spec.resources.gpus = 1;
+  deploy.spec.resources.share = {1000, 0};
+  rig.must(deploy);
+  rig.must(StartReplica{.endpoint = "hello", .revision = 1, .port = 20000});
+  rig.pass_time(seconds(300));
+  const Endpoint& endpoint = rig.state().endpoints.at("hello");
+  EXPECT_EQ(cost_so_far(rig.state(), endpoint, rig.billed).value, 0);
+}
+
+TEST(CostSoFar, AJobThatHasNotBegunWhenItsNodeIsGivenUpCostsNothing) {
+  for (const bool removed : {false, true}) {
+    SCOPED_TRACE(removed);
+    Rig rig;
+    const JobId id = rig.submit();
+    rig.pass_time(seconds(300));
+    rig.must(NodeSilent{rig.node_of(id)});
+    const NodeId node = rig.node_of(id);
+    if (removed)
+      rig.must(RemoveNode{node});
+    else
+      rig.must(StopJob{.job = id, .reason = "", .force = false});
+    ASSERT_EQ(rig.leases.size(), 1u);
+    EXPECT_EQ(rig.leases[0].charge.value, 0);
+  }
+}
+
 TEST(CostSoFar, TheRateIsThatOfTheLeasesHeldNow) {
   Rig rig;
   const JobId two = rig.submit(2);
+  rig.begin(two);
   EXPECT_EQ(charge_rate_now(rig.state(), rig.live(two)), 2 * 1'000'003);
   SubmitJob spot = rig.job();
   spot.spec.spot = true;
-  EXPECT_EQ(charge_rate_now(rig.state(), rig.live(rig.submit(spot))), 400'001);
+  const JobId cheap = rig.submit(spot);
+  rig.begin(cheap);
+  EXPECT_EQ(charge_rate_now(rig.state(), rig.live(cheap)), 400'001);
 }
 
 // Nodes over time, `billow waste` and the bill: one figure of what a job did not use.

@@ -111,6 +111,37 @@ TEST(LogQuery, AProgressBarWithoutANewlineIsThere) {
   EXPECT_TRUE(last.items[1]["cut"].bool_or(false));
 }
 
+// A log without a newline was collected in memory as a whole, and searched anew for each piece:
+// any member could stop the node's agent for as long as that took.
+TEST(LogQuery, ALineOfManyMegabytesIsShownCutAndNotCollected) {
+  FakeLog log;
+  log.piece_records = 1;
+  log.add("before\n");
+  for (int i = 0; i < 100; ++i)
+    log.add(std::string(record_data_bytes_max, 'x'));
+  log.add("\nafter\n");
+  LineIndex index;
+  const Lines all = ask(log, index, {});
+  ASSERT_EQ(all.lines.size(), 3u);
+  EXPECT_EQ(all.lines[0].second, "before");
+  EXPECT_EQ(all.lines[1].first, 2u);
+  EXPECT_TRUE(all.items[1]["cut"].bool_or(false));
+  // Shown before its end was read: `open`. A reader that collects it would know its end.
+  EXPECT_TRUE(all.items[1]["open"].bool_or(false));
+  EXPECT_EQ(all.lines[2], (std::pair<std::uint64_t, std::string>{3, "after"}));
+  EXPECT_TRUE(all.answer.end);
+  const Lines last = ask(log, index, {.tail_lines = 1});
+  ASSERT_FALSE(last.lines.empty());
+  EXPECT_EQ(last.lines.back().second, "after");
+  // An answer that ends with it: the next one goes on behind it.
+  const Lines only = ask(log, index, {.from_line = 2, .lines_max = 1});
+  ASSERT_EQ(only.lines.size(), 1u);
+  EXPECT_EQ(only.answer.next_line, 3u);
+  const Lines next = ask(log, index, {.from_byte = only.answer.next_byte, .lines_max = 1});
+  ASSERT_EQ(next.lines.size(), 1u);
+  EXPECT_EQ(next.lines[0], (std::pair<std::uint64_t, std::string>{3, "after"}));
+}
+
 TEST(LogQuery, FindsTextAndExpressionsWithTheirLines) {
   FakeLog log;
   for (int i = 1; i <= 100; ++i)

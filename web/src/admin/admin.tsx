@@ -4,7 +4,7 @@ import { useEffect } from 'preact/hooks';
 import { call, get, has, post, problem } from '../data/api';
 import { exactly, gpus, moment, plural } from '../data/format';
 import { may, projectsWhere } from '../data/rights';
-import { confirm } from '../parts/ui';
+import { confirm, rows } from '../parts/ui';
 import { notify, status } from '../data/store';
 
 interface Token {
@@ -84,28 +84,38 @@ function Tokens({
 }) {
   return (
     <div class="scroll" tabIndex={0} role="region" aria-label={label}>
-      <table>
-        <thead>
-          <tr>
-            <th>Name</th>
-            <th>User</th>
-            <th>Scope</th>
-            <th>Created</th>
-            <th>Expires</th>
-            <th>
+      <table class={rows.value} role="table">
+        <thead role="rowgroup">
+          <tr role="row">
+            <th role="columnheader">Name</th>
+            <th role="columnheader">User</th>
+            <th role="columnheader">Scope</th>
+            <th role="columnheader">Created</th>
+            <th role="columnheader">Expires</th>
+            <th role="columnheader">
               <span class="sr">Actions</span>
             </th>
           </tr>
         </thead>
-        <tbody>
+        <tbody role="rowgroup">
           {list.map((t) => (
-            <tr>
-              <td>{t.name}</td>
-              <td>{t.user}</td>
-              <td>{t.scope}</td>
-              <td>{moment(t.created_at)}</td>
-              <td>{t.expires_at ? moment(t.expires_at) : 'never'}</td>
-              <td>
+            <tr role="row">
+              <td role="cell" data-name="Name">
+                {t.name}
+              </td>
+              <td role="cell" data-name="User">
+                {t.user}
+              </td>
+              <td role="cell" data-name="Scope">
+                {t.scope}
+              </td>
+              <td role="cell" data-name="Created">
+                {moment(t.created_at)}
+              </td>
+              <td role="cell" data-name="Expires">
+                {t.expires_at ? moment(t.expires_at) : 'never'}
+              </td>
+              <td role="cell">
                 <button
                   class="quiet small"
                   onClick={() =>

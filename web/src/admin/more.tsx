@@ -1,11 +1,11 @@
 // Pages for lists that are looked at now and then: schedules, volumes, secrets and the like. Each is
 // a table with what can be done to a row, and a form that adds one (resources.tsx).
-import { signal, useSignal } from '@preact/signals';
+import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { has, problem } from '../data/api';
 import { others } from '../frame/pages';
 import { resources, type Field, type Resource, type Row } from './resources';
-import { confirm, Empty, Line } from '../parts/ui';
+import { confirm, Empty, Line, rows as shape } from '../parts/ui';
 import { notify } from '../data/store';
 
 export function More() {
@@ -63,11 +63,6 @@ function Input({ field }: { field: Field }) {
 
 // On a phone each row is a card; on a tablet only where the columns are too many for its width.
 const fewColumns = 5;
-const tablet = matchMedia('(min-width: 640px)');
-const wide = signal(tablet.matches);
-tablet.addEventListener('change', () => {
-  wide.value = tablet.matches;
-});
 
 // A name, number or time stays on one line; the table scrolls instead.
 const isShort = (content: unknown) =>
@@ -91,7 +86,7 @@ function Table({ of, rows, changed }: { of: Resource; rows: Row[]; changed: () =
   return (
     <div class="scroll" tabIndex={0} role="region" aria-label={of.title}>
       {/* Roles: on narrow screens rows are drawn as cards, which would end the table's semantics. */}
-      <table class={wide.value && of.columns.length <= fewColumns ? '' : 'stacks'} role="table">
+      <table class={of.columns.length <= fewColumns ? shape.value : 'stacks'} role="table">
         <thead role="rowgroup">
           <tr role="row">
             {of.columns.map(([name]) => (
@@ -117,15 +112,17 @@ function Table({ of, rows, changed }: { of: Resource; rows: Row[]; changed: () =
               })}
               {actions.length > 0 && (
                 <td role="cell" class="right">
-                  {actions.map((a) => (
-                    <button
-                      class="quiet small"
-                      aria-label={`${a.name} ${of.nameOf(row)}`}
-                      onClick={() => act(row, a)}
-                    >
-                      {a.name}
-                    </button>
-                  ))}
+                  {actions
+                    .filter((a) => !a.on || a.on(row))
+                    .map((a) => (
+                      <button
+                        class="quiet small"
+                        aria-label={`${a.name} ${of.nameOf(row)}`}
+                        onClick={() => act(row, a)}
+                      >
+                        {a.name}
+                      </button>
+                    ))}
                 </td>
               )}
             </tr>

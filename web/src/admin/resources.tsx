@@ -4,6 +4,7 @@ import { auditText, loadNames, type Said } from './activity';
 import { ApiError, call, get, post } from '../data/api';
 import {
   cents2,
+  dateOf,
   gpus,
   isoDay,
   lasting,
@@ -12,6 +13,7 @@ import {
   plural,
   usd,
 } from '../data/format';
+import type { Rates } from '../data/spend';
 import { may, maySubmit, projects, projectsWhere, usualProject } from '../data/rights';
 import { gpusOf, parseCommand } from '../jobs/run_command';
 
@@ -39,6 +41,7 @@ export interface Resource {
     name: string;
     ask?: (row: Row) => [string, string];
     may?: () => boolean;
+    on?: (row: Row) => boolean; // whether a row has it
     run: (row: Row) => Promise<string>;
   }[];
   add?: {
@@ -65,6 +68,23 @@ const projectField: Field = {
   kind: 'choice',
   choices: () => projects.value.map((p) => p.name),
 };
+// The GPU types of the fleet for which no price is set.
+function builtInPrices({ rates }: Rates): Row[] {
+  const usdPerHour = (type: string, kind: string) => {
+    const rate = rates.find((r) => r.gpu_type === type && r.class === kind)?.nano_usd_per_s;
+    return rate ? (rate * 3600) / 1e9 : null;
+  };
+  return rates
+    .filter((r) => r.built_in && r.class === 'on-demand')
+    .map(({ gpu_type: type, prices_of }) => ({
+      of: `gpu:${type}`,
+      cost_usd_h: usdPerHour(type, 'on-demand'),
+      charge_usd_h: usdPerHour(type, 'on-demand'),
+      charge_spot_usd_h: usdPerHour(type, 'spot'),
+      built_in: true,
+      how: `built-in: median of published prices, newest ${dateOf(prices_of ?? '')}`,
+    }));
+}
 const usdHour = (v: unknown) => (typeof v === 'number' ? `$${v.toFixed(2)} / h` : '–');
 // GPUs of a form as resources, by the rules of the command line.
 function gpusAsked(form: FormData): Record<string, unknown> {
@@ -381,26 +401,30 @@ export const resources: Record<string, Resource> = {
   },
   '/prices': {
     title: 'Prices',
-    lead: 'What GPUs cost, and what jobs are charged for them.',
+    lead: 'What GPUs cost, and what jobs are charged for them. Built-in prices apply until you set your own.',
     route: '/v1/prices',
     cli: 'billow price set gpu:H100 --charge 2.50',
     none: [
       'No price was set',
       'Jobs are charged the built-in price of their GPU type, which the run form shows. To set one:',
     ],
-    load: async () => (await get<{ prices: Row[] }>('/v1/prices')).prices,
+    load: async () => [
+      ...(await get<{ prices: Row[] }>('/v1/prices')).prices,
+      ...builtInPrices(await get<Rates>('/v1/prices/rates')),
+    ],
     nameOf: (r) => r.of,
     columns: [
       ['Of', (r) => r.of],
       ['Cost per GPU', (r) => usdHour(r.cost_usd_h)],
       ['Charge', (r) => usdHour(r.charge_usd_h)],
       ['Charge, spot', (r) => usdHour(r.charge_spot_usd_h)],
-      ['Source', (r) => r.how ?? ''],
+      ['Source', (r) => r.how || 'set here'],
     ],
     actions: [
       {
         name: 'Delete',
         may: () => may('prices.set'),
+        on: (r) => !r.built_in,
         ask: (r) => [`Delete the price of ${r.of}?`, 'The next more general price applies.'],
         run: (r) =>
           call('DELETE', `/v1/prices/${seg(r.of)}`).then(() => `The price of ${r.of} was deleted`),

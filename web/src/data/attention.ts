@@ -27,7 +27,7 @@ function ofNodes(): Attention[] {
     if (node.state === 'unreachable')
       out.push({
         key: `away ${node.name}`,
-        text: `Node ${node.name} does not answer`,
+        text: `Node ${node.name} does not answer${node.reason ? `: ${node.reason}` : ''}`,
         href,
         grave: true,
       });

@@ -88,6 +88,17 @@ export const month = (text: string) => {
   const at = Date.parse(`${text}-01T00:00:00Z`);
   return Number.isNaN(at) ? text : monthFormat.format(at);
 };
+const dateInUtcFormat = new Intl.DateTimeFormat(undefined, {
+  year: 'numeric',
+  month: 'short',
+  day: 'numeric',
+  timeZone: 'UTC',
+});
+// "2026-08-22" of a price as "Aug 22, 2026".
+export const dateOf = (text: string) => {
+  const at = Date.parse(`${text}T00:00:00Z`);
+  return Number.isNaN(at) ? text : dateInUtcFormat.format(at);
+};
 // For machines: the day in UTC, as reports and the ledger count it.
 export const isoDay = (t: number) => new Date(t).toISOString().slice(0, 10);
 

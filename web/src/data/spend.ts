@@ -40,6 +40,17 @@ export interface Report {
 export const report = (from: string, to: string, by: string) =>
   get<Report>(`/v1/cost?since=${from}&until=${to}&by=${by}`);
 
+// What a GPU costs by the second, as the head would charge it now.
+export interface Rates {
+  rates: {
+    gpu_type: string;
+    class: string;
+    nano_usd_per_s: number;
+    built_in?: boolean; // nobody has set a price: the one that comes with the program
+    prices_of?: string; // then the date of the newest published price behind it
+  }[];
+}
+
 export interface BudgetView {
   name: string;
   period: string;

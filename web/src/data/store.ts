@@ -3,7 +3,7 @@
 // what it shows and is drawn at most once per frame.
 import { batch, signal } from '@preact/signals';
 import { ApiError, get, type Job, type NodeInfo, type Row, type Status, type Summary } from './api';
-import { gpus } from './format';
+import { gpus, numbers } from './format';
 import { follow as followLive, leave } from './live';
 import type { Piece } from './live_piece';
 
@@ -118,9 +118,7 @@ export const nodeName = (id: number) => nodes.get(id)?.name ?? `node ${id}`;
 export function whereText(row: Row): string {
   if (row.nodes) return row.nodes;
   return row.where
-    .map(
-      ([node, ...cards]) => `${nodeName(node)}${cards.length ? ` · GPU ${cards.join(', ')}` : ''}`,
-    )
+    .map(([node, ...cards]) => `${nodeName(node)}${cards.length ? ` · GPU ${numbers(cards)}` : ''}`)
     .join('; ');
 }
 // Idle by the head's definition: its nodes have seen no work for a minute.

@@ -6,7 +6,7 @@ import { get, has, problem, type Series } from '../data/api';
 import { Chart } from '../parts/chart';
 import { route } from '../data/store';
 import type { Mark } from '../time/marks';
-import { isLive, rangeOf, resolved } from '../time/range';
+import { isLive, rangeOf, resolved, usualRange } from '../time/range';
 import { RangeBar } from '../time/range_bar';
 
 interface EndpointSeries extends Series {
@@ -17,18 +17,23 @@ interface EndpointSeries extends Series {
 interface Deployed {
   revisions: { number: number; made_at: string }[];
 }
-const fallback = { from: 'now-1h', to: 'now' };
 const ms = (v: number) => (v < 1000 ? `${v.toFixed(0)} ms` : `${(v / 1000).toFixed(1)} s`);
 const perSecond = (v: number) => `${v < 10 ? v.toFixed(1) : v.toFixed(0)} / s`;
 const whole = (v: number) => v.toFixed(v % 1 ? 1 : 0);
 const dollars = (v: number) => `$${v.toFixed(v > 0 && v < 0.1 ? 3 : 2)}`;
 
-// One range for all endpoints of the page.
-const endpointRange = () => rangeOf(new URLSearchParams(route.value.split('?')[1] ?? ''), fallback);
-export const EndpointRange = () => <RangeBar range={endpointRange()} fallback={fallback} />;
+// Without a range in the address: the history of a young endpoint, at most the last hour.
+const hourMs = 3_600_000;
+function rangesOf(madeAt: string) {
+  const now = Date.now();
+  const fallback = usualRange(Math.max(Date.parse(madeAt), now - hourMs), now);
+  const query = new URLSearchParams(route.value.split('?')[1] ?? '');
+  return { range: rangeOf(query, fallback), fallback };
+}
+export const EndpointRange = ({ madeAt }: { madeAt: string }) => <RangeBar {...rangesOf(madeAt)} />;
 
-export function EndpointCharts({ name }: { name: string }) {
-  const range = endpointRange();
+export function EndpointCharts({ name, madeAt }: { name: string; madeAt: string }) {
+  const { range } = rangesOf(madeAt);
   const data = useSignal<EndpointSeries | null>(null);
   const marks = useSignal<Mark[]>([]);
   const error = useSignal('');
@@ -91,7 +96,7 @@ export function EndpointCharts({ name }: { name: string }) {
             </span>
             <span>
               <b>{sum(of('cold_starts').reduce<number>((all, v) => all + (v ?? 0), 0))}</b> cold
-              starts
+              starts and wakes
             </span>
             <span>
               <b>{s.usd_per_1000 == null ? '–' : dollars(s.usd_per_1000)}</b> per 1,000 requests
@@ -132,10 +137,10 @@ export function EndpointCharts({ name }: { name: string }) {
             />
             <Chart
               {...common}
-              title="Cold starts"
+              title="Cold starts and wakes"
               format={whole}
               unit="count"
-              lines={[{ label: 'starts and wakes', values: of('cold_starts'), colour: 3 }]}
+              lines={[{ label: 'in each step', values: of('cold_starts'), colour: 3 }]}
             />
             {any('usd_per_hour') && (
               <Chart

@@ -10,7 +10,7 @@ import { Badge, confirm, Empty, Kept, Line } from '../parts/ui';
 import { Deploy } from './deploy';
 import { EndpointCharts, EndpointRange } from './endpoint_charts';
 import { Keys } from './endpoint_keys';
-import { Calls, Release } from './endpoint_parts';
+import { Calls, Gateways, Release } from './endpoint_parts';
 import { Addresses, Settings } from './endpoint_settings';
 import { tone, type Act, type Counts, type Endpoint } from './endpoint_types';
 
@@ -341,14 +341,15 @@ export function EndpointPage({ name }: { name: string }) {
           <Figures e={e} />
           <Replicas e={e} act={act} />
         </div>
+        <Gateways e={e} />
         <Settings e={e} />
         <Addresses e={e} act={act} />
         <Release e={e} act={act} />
         <div class="filters top">
           <h2>Over time</h2>
-          <EndpointRange />
+          <EndpointRange madeAt={e.made_at} />
         </div>
-        <EndpointCharts name={e.name} />
+        <EndpointCharts name={e.name} madeAt={e.made_at} />
         <ReplicaLog e={e} />
         <Revisions e={e} act={act} />
         <Keys e={e} act={act} />

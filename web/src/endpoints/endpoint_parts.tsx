@@ -5,11 +5,66 @@ import { call, get, has, post, problem } from '../data/api';
 import type { Act, Endpoint } from './endpoint_types';
 import { ago, plural, span } from '../data/format';
 import { mayChange } from '../data/rights';
-import { Badge, confirm, Kept } from '../parts/ui';
+import { Badge, confirm, Kept, rows } from '../parts/ui';
 
 const at = (e: Endpoint) => `/v1/endpoints/${encodeURIComponent(e.name)}`;
 const percent = (n: number) => `${n.toLocaleString(undefined, { maximumFractionDigits: 1 })} %`;
 const within = (us: number | undefined) => (us ? `${(us / 1000).toFixed(0)} ms` : '–');
+
+// The gateways that serve the endpoint, each with its part of the replicas and requests.
+export function Gateways({ e }: { e: Endpoint }) {
+  if (!e.gateways) return null;
+  if (!e.gateways.length)
+    return <p class="finding">No gateway is connected: requests to {e.name} fail.</p>;
+  return (
+    <div class="scroll gateways" tabIndex={0} role="region" aria-label={`Gateways of ${e.name}`}>
+      <table class={rows.value} role="table">
+        <thead role="rowgroup">
+          <tr role="row">
+            <th role="columnheader">Gateway</th>
+            <th role="columnheader">State</th>
+            <th role="columnheader">Address</th>
+            <th role="columnheader" class="right">
+              Replicas ready
+            </th>
+            <th role="columnheader" class="right">
+              In flight
+            </th>
+            <th role="columnheader" class="right">
+              Requests
+            </th>
+          </tr>
+        </thead>
+        <tbody role="rowgroup">
+          {e.gateways.map((g) => (
+            <tr role="row" key={g.id}>
+              <td role="cell" data-name="Gateway">
+                {g.region ? `${g.name}, ${g.region}` : g.name}
+              </td>
+              <td role="cell" data-name="State">
+                <span>
+                  <Badge state={g.state === 'connected' ? 'ready' : g.state} text={g.state} />
+                </span>
+              </td>
+              <td role="cell" data-name="Address" class="wrap any">
+                {g.address || '–'}
+              </td>
+              <td role="cell" data-name="Replicas ready" class="right">
+                {g.ready}
+              </td>
+              <td role="cell" data-name="In flight" class="right">
+                {g.in_flight.toLocaleString()}
+              </td>
+              <td role="cell" data-name="Requests" class="right">
+                {g.requests.toLocaleString()}
+              </td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
 
 // A revision that gets a part of the requests beside the one that serves.
 export function Release({ e, act }: { e: Endpoint; act: Act }) {

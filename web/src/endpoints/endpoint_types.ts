@@ -39,6 +39,16 @@ export interface Counts {
   cold_starts?: number;
   wakes?: number;
 }
+export interface GatewayShare {
+  id: string;
+  name: string;
+  region: string;
+  address: string;
+  state: string;
+  ready: number; // replicas that it steers
+  in_flight: number;
+  requests: number;
+}
 export interface Endpoint {
   name: string;
   project: string;
@@ -57,6 +67,7 @@ export interface Endpoint {
   revisions: Revision[];
   keys: Key[];
   replicas: Replica[];
+  gateways?: GatewayShare[];
   last_failure?: string;
   failed_job?: number; // whose end that was
   waiting?: string; // why a replica that is wanted has not started yet

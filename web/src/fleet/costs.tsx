@@ -5,7 +5,7 @@ import { useEffect } from 'preact/hooks';
 import { call, has, problem } from '../data/api';
 import { cents2, isoDay, plural, usd } from '../data/format';
 import { lazy } from '../parts/lazy';
-import { Badge, Card, Empty, Line, Meter } from '../parts/ui';
+import { Badge, Card, Empty, Line, Meter, rows as shape } from '../parts/ui';
 import { projectsWhere } from '../data/rights';
 import { ended, jobs, notify, route, summary } from '../data/store';
 import { budgetState, loadBudgets, report, type CostLine, type Report } from '../data/spend';
@@ -77,34 +77,50 @@ function Budgets() {
         </p>
       ) : (
         <div class="scroll" tabIndex={0} role="region" aria-label="Budgets">
-          <table>
-            <thead>
-              <tr>
-                <th>Budget</th>
-                <th>Period</th>
-                <th class="right">Spent</th>
-                <th class="right">Limit</th>
-                <th>Used</th>
-                <th>Remark</th>
+          <table class={shape.value} role="table">
+            <thead role="rowgroup">
+              <tr role="row">
+                <th role="columnheader">Budget</th>
+                <th role="columnheader">Period</th>
+                <th role="columnheader" class="right">
+                  Spent
+                </th>
+                <th role="columnheader" class="right">
+                  Limit
+                </th>
+                <th role="columnheader">Used</th>
+                <th role="columnheader">Remark</th>
               </tr>
             </thead>
-            <tbody>
+            <tbody role="rowgroup">
               {list.map((b) => (
-                <tr>
-                  <td>{b.name}</td>
-                  <td>{b.period}</td>
-                  <td class="right">{usd(b.spent)}</td>
-                  <td class="right">{usd(b.limit)}</td>
-                  <td>
-                    <Meter
-                      part={b.limit ? b.spent / b.limit : 0}
-                      tone={b.tone}
-                      label={`${Math.round((b.spent / b.limit) * 100)} % used`}
-                    />{' '}
-                    <span class="num">{Math.round((b.spent / b.limit) * 100)} %</span>
+                <tr role="row">
+                  <td role="cell" data-name="Budget">
+                    {b.name}
                   </td>
-                  <td class="wrap">
-                    {b.tone && <Badge state={b.tone} />} {b.text}
+                  <td role="cell" data-name="Period">
+                    {b.period}
+                  </td>
+                  <td role="cell" data-name="Spent" class="right">
+                    {usd(b.spent)}
+                  </td>
+                  <td role="cell" data-name="Limit" class="right">
+                    {usd(b.limit)}
+                  </td>
+                  <td role="cell" data-name="Used">
+                    <span>
+                      <Meter
+                        part={b.limit ? b.spent / b.limit : 0}
+                        tone={b.tone}
+                        label={`${Math.round((b.spent / b.limit) * 100)} % used`}
+                      />{' '}
+                      <span class="num">{Math.round((b.spent / b.limit) * 100)} %</span>
+                    </span>
+                  </td>
+                  <td role="cell" data-name="Remark" class="wrap">
+                    <span>
+                      {b.tone && <Badge state={b.tone} />} {b.text}
+                    </span>
                   </td>
                 </tr>
               ))}

@@ -10,7 +10,7 @@ import { Gantt } from '../time/gantt';
 import { HeatMap } from '../time/heat_map';
 import { byName } from '../time/names';
 import { QueueForecast } from '../time/queue_forecast';
-import { Badge, Empty, Line, Meter } from '../parts/ui';
+import { Badge, Empty, Line, Meter, rows } from '../parts/ui';
 import { clock, gpuTick, hosts, nodes, nodesTick, readings } from '../data/store';
 
 interface Machine {
@@ -83,20 +83,20 @@ function NodeTable() {
         )}
       </div>
       <div class="scroll" tabIndex={0} role="region" aria-label="Nodes as a table">
-        <table>
-          <thead>
-            <tr>
-              <th>Node</th>
-              <th>State</th>
-              <th>GPUs</th>
-              <th>Free</th>
-              <th>Busy</th>
-              <th>CPU</th>
-              <th>Memory</th>
-              <th>Remark</th>
+        <table class={rows.value} role="table">
+          <thead role="rowgroup">
+            <tr role="row">
+              <th role="columnheader">Node</th>
+              <th role="columnheader">State</th>
+              <th role="columnheader">GPUs</th>
+              <th role="columnheader">Free</th>
+              <th role="columnheader">Busy</th>
+              <th role="columnheader">CPU</th>
+              <th role="columnheader">Memory</th>
+              <th role="columnheader">Remark</th>
             </tr>
           </thead>
-          <tbody>
+          <tbody role="rowgroup">
             {list.slice(0, rowsMax.value).map((n) => {
               const cards = readings.get(n.id) ?? [],
                 host = hosts.get(n.id);
@@ -106,26 +106,34 @@ function NodeTable() {
               for (const g of n.gpus) kinds.set(g.type, (kinds.get(g.type) ?? 0) + 1);
               const sick = n.gpus.filter((g) => g.unhealthy);
               return (
-                <tr>
-                  <td>
+                <tr role="row">
+                  <td role="cell" data-name="Node">
                     <a href={`#/nodes/${n.name}`}>{n.name}</a>
                   </td>
-                  <td>
-                    <Badge state={n.state} />
+                  <td role="cell" data-name="State">
+                    <span>
+                      <Badge state={n.state} />
+                    </span>
                   </td>
-                  <td>{[...kinds].map(([t, c]) => `${c} × ${t}`).join(', ') || 'none'}</td>
-                  <td class="num">{freeIn(n) ? gpus(freeIn(n)) : 0}</td>
-                  <td>
-                    <Meter part={mean / 100} label={`GPUs busy ${mean.toFixed(0)} %`} />{' '}
-                    <span class="num">{busy.length ? `${mean.toFixed(0)} %` : '–'}</span>
+                  <td role="cell" data-name="GPUs">
+                    {[...kinds].map(([t, c]) => `${c} × ${t}`).join(', ') || 'none'}
                   </td>
-                  <td class="num">
+                  <td role="cell" data-name="Free" class="num">
+                    {freeIn(n) ? gpus(freeIn(n)) : 0}
+                  </td>
+                  <td role="cell" data-name="Busy">
+                    <span>
+                      <Meter part={mean / 100} label={`GPUs busy ${mean.toFixed(0)} %`} />{' '}
+                      <span class="num">{busy.length ? `${mean.toFixed(0)} %` : '–'}</span>
+                    </span>
+                  </td>
+                  <td role="cell" data-name="CPU" class="num roomy">
                     {host ? `${(host.cpu_milli / 1000).toFixed(1)} of ${n.cpu_milli / 1000}` : '–'}
                   </td>
-                  <td class="num">
+                  <td role="cell" data-name="Memory" class="num roomy">
                     {host ? `${gib(host.mem_mib)} of ${gib(n.mem_mib)}` : gib(n.mem_mib)}
                   </td>
-                  <td class={`on ${sick.length ? 'bad' : ''}`}>
+                  <td role="cell" data-name="Remark" class={`on ${sick.length ? 'bad' : ''}`}>
                     {sick.length
                       ? sick.map((g) => `GPU ${g.index}: ${g.unhealthy}`).join('; ')
                       : n.reason || (n.simulated ? 'simulated' : '')}

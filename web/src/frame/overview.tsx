@@ -71,7 +71,9 @@ function Tile({ node, gpu, card }: { node: NodeInfo; gpu: Gpu; card: NodeInfo['g
                 .join(', ')}
         </span>
       </span>
-      <span class="who">{out && !gpu.milli ? 'not in use' : who.text}</span>
+      <span class="who" title={who.text}>
+        {out && !gpu.milli ? 'not in use' : who.text}
+      </span>
       {card.unhealthy && <span class="ill">{card.unhealthy}</span>}
       <Meter
         part={known ? gpu.util / 100 : 0}

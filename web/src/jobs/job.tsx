@@ -156,6 +156,8 @@ export function JobPage({ id }: { id: string }) {
   const why = useSignal<Explanation | null>(null);
   const error = useSignal('');
   const missing = useSignal(false);
+  // The stream and the document of an array count only the elements that have ended.
+  const ofElements = useSignal<number | null>(null);
   const can = useSignal<Can>({ suspend: false, rerun: false });
   // The live stream's row changes with the job; then the document is loaded again.
   jobsTick.value;
@@ -168,6 +170,14 @@ export function JobPage({ id }: { id: string }) {
         const j = await get<Job>(`/v1/jobs/${id}`);
         if (gone) return;
         job.value = j;
+        if (j.elements && !j.final)
+          void get<{ total: { charge_nano_usd: number } }>(`/v1/jobs/${id}/cost`).then(
+            (d) => {
+              ofElements.value = d.total.charge_nano_usd;
+            },
+            () => {},
+          );
+        else ofElements.value = null;
         if (j.state === 'running' || j.state === 'succeeded') why.value = null;
         else why.value = await get<Explanation>(`/v1/jobs/${id}/explain`).catch(() => null);
         can.value = {
@@ -212,7 +222,7 @@ export function JobPage({ id }: { id: string }) {
   const now = clock.value;
   const title = j.name || j.command;
   const counted = row ?? rowOf(j);
-  const cost = row && !j.final ? costOf(row, now) : j.cost_nano_usd;
+  const cost = ofElements.value ?? (row && !j.final ? costOf(row, now) : j.cost_nano_usd);
   const members = j.roles && memberNames(j.roles);
   const ranks = members?.length ?? (j.nodes || 1);
   return (
@@ -263,6 +273,26 @@ export function JobPage({ id }: { id: string }) {
         />
       )}
       <dl class="facts">
+        {j.exit && !j.elements && (
+          <>
+            <dt>Ended</dt>
+            <dd>
+              {j.exit.text}
+              {j.reason && j.reason !== j.exit.text ? `; ${j.reason}` : ''}
+            </dd>
+          </>
+        )}
+        {!j.final && j.reason && j.reason !== j.waits_for && j.state === 'running' && (
+          <>
+            <dt>Remark</dt>
+            <dd>{j.reason}</dd>
+          </>
+        )}
+        <dt>Cost</dt>
+        <dd>
+          <b>{usd(cost)}</b>
+          {j.rate && !j.final ? ` at ${j.rate}` : ''}
+        </dd>
         <dt>Command</dt>
         <dd>
           <code>{j.command}</code>
@@ -310,30 +340,10 @@ export function JobPage({ id }: { id: string }) {
             </dd>
           </>
         )}
-        {!j.final && j.reason && j.reason !== j.waits_for && j.state === 'running' && (
-          <>
-            <dt>Remark</dt>
-            <dd>{j.reason}</dd>
-          </>
-        )}
         {j.suspendable && !j.elements && (
           <>
             <dt>Suspendable</dt>
             <dd>{j.suspendable.can ? 'yes' : `no: ${j.suspendable.why}`}</dd>
-          </>
-        )}
-        <dt>Cost</dt>
-        <dd>
-          <b>{usd(cost)}</b>
-          {j.rate && !j.final ? ` at ${j.rate}` : ''}
-        </dd>
-        {j.exit && !j.elements && (
-          <>
-            <dt>Ended</dt>
-            <dd>
-              {j.exit.text}
-              {j.reason && j.reason !== j.exit.text ? `; ${j.reason}` : ''}
-            </dd>
           </>
         )}
         {j.elements && (

@@ -58,7 +58,7 @@ const columns: { id: string; name: string; class: string }[] = [
   { id: 'age', name: 'Age', class: 'num f3' },
   { id: 'ran', name: 'Run time', class: 'num f4' },
   { id: 'cost', name: 'Cost', class: 'num co' },
-  { id: 'remark', name: 'Remark', class: 'f4' },
+  { id: 'remark', name: 'Remark', class: 'remark f4' },
 ];
 const classOf = Object.fromEntries(columns.map((c) => [c.id, c.class]));
 
@@ -144,7 +144,11 @@ function JobRow({ row, now, top, index, chosen, choose }: RowProps) {
       {cell('ran', row.started ? lasting(ranMs(row, now) / 1000) : '–')}
       {cell('cost', cents2(costOf(row, now)))}
       <span role="cell" class="remark f4" title={note}>
-        {note}
+        {note && (
+          <a href={`#/jobs/${row.label}`} tabIndex={-1}>
+            {note}
+          </a>
+        )}
       </span>
     </div>
   );

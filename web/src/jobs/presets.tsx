@@ -51,7 +51,8 @@ function useShared(): { list: Kept[] | null; load: () => Promise<void> } {
   return { list: list.value, load };
 }
 
-export function Presets({ fields, spec, wrong, project }: Props) {
+// What the form shows above its fields, where a preset is chosen, and below, where one is kept.
+export function usePresets({ fields, spec, wrong, project }: Props) {
   const own = useSignal(remembered<Record<string, Fields>>('presets', {}));
   const chosen = useSignal('');
   const { list, load } = useShared();
@@ -101,35 +102,42 @@ export function Presets({ fields, spec, wrong, project }: Props) {
   const projects = [...new Set((list ?? []).map((p) => p.project))];
   const names = Object.keys(own.value);
   const shares = list !== null && project !== '' && may('jobs.run', project);
-  return (
+  const choice = (names.length > 0 || projects.length > 0) && (
     <div class="inline presets">
-      {(names.length > 0 || projects.length > 0) && (
-        <label>
-          Preset{' '}
-          <select value={chosen.value} onChange={(e) => choose(e.currentTarget.value)}>
-            <option value="">choose…</option>
-            {projects.map((of) => (
-              <optgroup label={`Project ${of}`}>
-                {list!
-                  .filter((p) => p.project === of)
-                  .map((p) => (
-                    <option value={`project:${of}:${p.name}`}>
-                      {p.name} (by {p.set_by})
-                    </option>
-                  ))}
-              </optgroup>
-            ))}
-            {names.length > 0 && (
-              <optgroup label="This browser">
-                {names.map((n) => (
-                  <option value={`own:${n}`}>{n}</option>
+      <label>
+        Preset{' '}
+        <select value={chosen.value} onChange={(e) => choose(e.currentTarget.value)}>
+          <option value="">choose…</option>
+          {projects.map((of) => (
+            <optgroup label={`Project ${of}`}>
+              {list!
+                .filter((p) => p.project === of)
+                .map((p) => (
+                  <option value={`project:${of}:${p.name}`}>
+                    {p.name} (by {p.set_by})
+                  </option>
                 ))}
-              </optgroup>
-            )}
-          </select>
-        </label>
-      )}
+            </optgroup>
+          ))}
+          {names.length > 0 && (
+            <optgroup label="This browser">
+              {names.map((n) => (
+                <option value={`own:${n}`}>{n}</option>
+              ))}
+            </optgroup>
+          )}
+        </select>
+      </label>
       {ofProject && <small class="dim">saved by {ofProject.set_by}</small>}
+      {((ofBrowser && own.value[ofBrowser]) || (ofProject && mayChange(ofProject))) && (
+        <button type="button" class="link" onClick={remove}>
+          Remove the preset
+        </button>
+      )}
+    </div>
+  );
+  const keep = (
+    <div class="inline presets">
       {shares && (
         <button
           type="button"
@@ -160,11 +168,6 @@ export function Presets({ fields, spec, wrong, project }: Props) {
       >
         Keep as a preset
       </button>
-      {((ofBrowser && own.value[ofBrowser]) || (ofProject && mayChange(ofProject))) && (
-        <button type="button" class="link" onClick={remove}>
-          Remove the preset
-        </button>
-      )}
       <button
         type="button"
         class="link"
@@ -179,4 +182,5 @@ export function Presets({ fields, spec, wrong, project }: Props) {
       </button>
     </div>
   );
+  return { choice, keep };
 }

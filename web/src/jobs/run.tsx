@@ -5,19 +5,17 @@ import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { freeOf } from '../data/card';
 import { get, has, post, problem, type Job, type Spec } from '../data/api';
-import { gpus as gpuText, usd } from '../data/format';
+import { dateOf, gpus as gpuText, usd } from '../data/format';
+import type { Rates } from '../data/spend';
 import { gpusOf } from './run_command';
 import { asCli, asPython, asToml } from './run_forms';
-import { Presets, shared } from './presets';
+import { shared, usePresets } from './presets';
 import { alsoKept, options, type Option } from './run_options';
 import { fieldsOf, specOf, type Fields } from './run_spec';
 import { projects, usualProject } from '../data/rights';
 import { Line } from '../parts/ui';
 import { nodes, nodesTick, readings, route } from '../data/store';
 
-interface Rates {
-  rates: { gpu_type: string; class: string; nano_usd_per_s: number }[];
-}
 interface Quote {
   rents?: { text: string; usd_per_h: number } | null;
   starts?: { now: boolean; text: string };
@@ -79,9 +77,13 @@ function Price({ fields, spec, quote }: { fields: Fields; spec: Spec; quote: Quo
   const n = (milli / 1000) * Number(spec.nodes ?? 1);
   const wanted = fields.type ? fields.type.split(',') : [...freeGpus().keys()];
   const kind = fields.spot ? 'spot' : 'on-demand';
-  const perHour = rates
-    .filter((r) => wanted.includes(r.gpu_type) && r.class === kind)
-    .map((r) => r.nano_usd_per_s * 3600 * n);
+  const used = rates.filter((r) => wanted.includes(r.gpu_type) && r.class === kind);
+  const perHour = used.map((r) => r.nano_usd_per_s * 3600 * n);
+  const builtIn = used.filter((r) => r.built_in);
+  const builtInOf = builtIn
+    .map((r) => r.prices_of ?? '')
+    .sort()
+    .at(-1);
   const low = Math.min(...perHour),
     high = Math.max(...perHour);
   const hours = Number(fields.hours) || 0;
@@ -99,6 +101,17 @@ function Price({ fields, spec, quote }: { fields: Fields; spec: Spec; quote: Quo
             </>
           )}
           {fields.spot ? ', spot' : ''}.
+          {builtInOf && (
+            <small class="dim">
+              {' '}
+              {builtIn.length < used.length
+                ? 'Partly built-in prices'
+                : builtIn.length > 1
+                  ? 'Built-in prices'
+                  : 'Built-in price'}{' '}
+              as of {dateOf(builtInOf)}.
+            </small>
+          )}
         </>
       ) : (
         'The price is known when the job starts.'
@@ -262,6 +275,7 @@ export function RunForm() {
       error.value = problem(e);
     }
   };
+  const presets = usePresets({ fields, spec, wrong: errors.length > 0, project });
   const input = (name: string, more: Record<string, unknown> = {}) => (
     <input
       name={name}
@@ -276,6 +290,7 @@ export function RunForm() {
   return (
     <section class="form">
       <h1>Run {from && <small>job {from} again, with changes</small>}</h1>
+      {presets.choice}
       <form onSubmit={submit} noValidate>
         <label class="full">
           Command {input('command', { required: true, placeholder: 'python train.py --epochs 10' })}
@@ -356,7 +371,7 @@ export function RunForm() {
           {error.value}
         </p>
       )}
-      <Presets fields={fields} spec={spec} wrong={errors.length > 0} project={project} />
+      {presets.keep}
       <Elsewhere spec={spec} project={of.value ? '' : cliProject} />
     </section>
   );

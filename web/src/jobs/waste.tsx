@@ -158,7 +158,7 @@ export function WastePage() {
             <Card
               title="Held and idle"
               value={cents2(w.idle_nano_usd)}
-              note="GPUs held by jobs that did not use them"
+              note="GPUs held by jobs that did not use them, as recorded every 5 minutes"
               tone={w.idle_nano_usd >= worthCounting ? 'warn' : ''}
             />
             <Card
@@ -169,7 +169,7 @@ export function WastePage() {
             <Card
               title="Unallocated"
               value={cents2(w.unallocated_nano_usd)}
-              note="GPUs that no job held"
+              note="GPUs and parts of GPUs that no job held"
             />
           </>
         )}

@@ -3,6 +3,14 @@ import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
 import type { ComponentChildren } from 'preact';
 import { signal } from '@preact/signals';
 
+// The class of a table whose rows are drawn as cards on phones. Such a table needs roles: without
+// the display of a table its elements have none.
+const tablet = matchMedia('(min-width: 640px)');
+export const rows = signal(tablet.matches ? '' : 'stacks');
+tablet.addEventListener('change', () => {
+  rows.value = tablet.matches ? '' : 'stacks';
+});
+
 export function Badge({ state, text }: { state: string; text?: string }) {
   return <span class={`state ${state}`}>{text ?? state}</span>;
 }

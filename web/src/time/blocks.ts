@@ -225,3 +225,12 @@ export function wasteWithin(cards: Card[], view: View): { idle: number; unalloca
     }
   return sum;
 }
+
+// Since when anything is known of these GPUs; null: nothing is.
+export function knownSince(cards: Card[]): number | null {
+  let first: number | null = null;
+  for (const card of cards)
+    for (const b of card.blocks)
+      if (b.kind !== 'reserved' && (first === null || b.from < first)) first = b.from;
+  return first;
+}

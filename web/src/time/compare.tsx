@@ -6,7 +6,7 @@ import { get, problem, type Job, type Series } from '../data/api';
 import { Chart, type Line } from '../parts/chart';
 import { gib, gpus, lasting, usd } from '../data/format';
 import { route } from '../data/store';
-import { Badge, Empty } from '../parts/ui';
+import { Badge, Empty, rows } from '../parts/ui';
 import { align, figureOf, historyOf, type Aligned, type Run } from './align';
 import { jobMarks, type Mark } from './marks';
 import { collect, type Figure } from './parse_metrics';
@@ -161,36 +161,54 @@ function Table({ runs, ids, query }: { runs: Loaded[]; ids: string[]; query: URL
   const loss = runs.flatMap((r) => r.figures.find((f) => /loss/i.test(f.name))?.name ?? [])[0];
   return (
     <div class="scroll" tabIndex={0} role="region" aria-label="Compared jobs">
-      <table>
-        <thead>
-          <tr>
-            <th>Job</th>
-            <th>State</th>
-            <th>User</th>
-            <th class="right">GPUs</th>
-            <th class="right">Ran</th>
-            <th class="right">Cost</th>
-            {loss && <th class="right">{loss}</th>}
-            <th>
+      <table class={rows.value} role="table">
+        <thead role="rowgroup">
+          <tr role="row">
+            <th role="columnheader">Job</th>
+            <th role="columnheader">State</th>
+            <th role="columnheader">User</th>
+            <th role="columnheader" class="right">
+              GPUs
+            </th>
+            <th role="columnheader" class="right">
+              Ran
+            </th>
+            <th role="columnheader" class="right">
+              Cost
+            </th>
+            {loss && (
+              <th role="columnheader" class="right">
+                {loss}
+              </th>
+            )}
+            <th role="columnheader">
               <span class="sr">Actions</span>
             </th>
           </tr>
         </thead>
-        <tbody>
+        <tbody role="rowgroup">
           {runs.map((r, i) => (
-            <tr>
-              <td>
-                <span class={`key k${i + 1}`} />{' '}
-                <a href={`#/jobs/${r.id}`}>
-                  {r.id} {r.job.name}
-                </a>
+            <tr role="row">
+              <td role="cell" data-name="Job">
+                <span>
+                  <span class={`key k${i + 1}`} />{' '}
+                  <a href={`#/jobs/${r.id}`}>
+                    {r.id} {r.job.name}
+                  </a>
+                </span>
               </td>
-              <td>
-                <Badge state={r.job.state} />
+              <td role="cell" data-name="State">
+                <span>
+                  <Badge state={r.job.state} />
+                </span>
               </td>
-              <td>{r.job.user}</td>
-              <td class="right">{gpus(r.job.gpu_milli * (r.job.nodes || 1))}</td>
-              <td class="right">
+              <td role="cell" data-name="User">
+                {r.job.user}
+              </td>
+              <td role="cell" data-name="GPUs" class="right">
+                {gpus(r.job.gpu_milli * (r.job.nodes || 1))}
+              </td>
+              <td role="cell" data-name="Ran" class="right">
                 {r.job.started_at
                   ? lasting(
                       r.job.ran_s ??
@@ -199,9 +217,15 @@ function Table({ runs, ids, query }: { runs: Loaded[]; ids: string[]; query: URL
                     )
                   : '–'}
               </td>
-              <td class="right">{usd(r.job.cost_nano_usd)}</td>
-              {loss && <td class="right">{last(r.figures.find((f) => f.name === loss))}</td>}
-              <td class="right">
+              <td role="cell" data-name="Cost" class="right">
+                {usd(r.job.cost_nano_usd)}
+              </td>
+              {loss && (
+                <td role="cell" data-name={loss} class="right">
+                  {last(r.figures.find((f) => f.name === loss))}
+                </td>
+              )}
+              <td role="cell" class="right">
                 <a
                   href={address(
                     ids.filter((id) => id !== r.id),
@@ -209,7 +233,7 @@ function Table({ runs, ids, query }: { runs: Loaded[]; ids: string[]; query: URL
                   )}
                   aria-label={`Remove job ${r.id}`}
                 >
-                  remove
+                  Remove
                 </a>
               </td>
             </tr>

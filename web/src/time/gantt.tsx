@@ -8,6 +8,7 @@ import { dark } from '../parts/chart';
 import {
   clampView,
   hit,
+  knownSince,
   layout,
   pan,
   step,
@@ -121,8 +122,11 @@ export function Gantt({ node }: { node?: string }) {
   const waste = wasteWithin(cards, view);
   const parts = [
     waste.idle >= 0.01 && `${moneyText(waste.idle)} idle in jobs`,
-    waste.unallocated >= 0.01 && `${moneyText(waste.unallocated)} unallocated`,
+    waste.unallocated >= 0.01 && `${moneyText(waste.unallocated)} unallocated (whole GPUs)`,
   ].filter(Boolean);
+  const since = knownSince(cards);
+  // A young fleet fills only the end of the picture.
+  const young = since !== null && since > view.from + (view.to - view.from) / 20;
   return (
     <section class="gantt" aria-label="GPUs over time">
       <div class="filters">
@@ -135,7 +139,9 @@ export function Gantt({ node }: { node?: string }) {
         <p class="gantt-sum" role="status">
           {loading && !cards.length
             ? 'Loading…'
-            : `${parts.join(', ') || 'nothing wasted'} in ${spanText(view)}`}
+            : since === null
+              ? 'Nothing is recorded in this period.'
+              : `${parts.join(', ') || 'nothing wasted'} in ${spanText(view)}`}
         </p>
       </div>
       {error && (
@@ -192,6 +198,7 @@ export function Gantt({ node }: { node?: string }) {
       </div>
       <p class="note">
         Drag to zoom in, Back returns; Ctrl and the wheel zoom, Shift and the wheel move in time.
+        {young && ` Records begin ${moment(since, now)}.`}
         {cut && ` ${cut}`}
         {!isLive(range) && ` Shown: ${moment(view.from, now)} until ${moment(view.to, now)}.`}
       </p>

@@ -6,6 +6,7 @@ import { get, type Explanation } from '../data/api';
 import { ago, clock as clockText, gpus, lasting, moment, plural } from '../data/format';
 import { clock, jobs, jobsTick } from '../data/store';
 import { forecastOrder, horizon, type Waiting } from './forecast';
+import { rows } from '../parts/ui';
 
 const explainedMax = 20; // each is a question to the head
 const refreshMs = 20_000;
@@ -63,15 +64,17 @@ export function QueueForecast() {
   return (
     <>
       <div class="scroll" tabIndex={0} role="region" aria-label="Expected starts">
-        <table class="queue">
-          <thead>
-            <tr>
-              <th>Job</th>
-              <th>User</th>
-              <th class="right">GPUs</th>
-              <th>Waits</th>
-              <th>Expected start</th>
-              <th class="wide">
+        <table class={`queue ${rows.value}`} role="table">
+          <thead role="rowgroup">
+            <tr role="row">
+              <th role="columnheader">Job</th>
+              <th role="columnheader">User</th>
+              <th role="columnheader" class="right">
+                GPUs
+              </th>
+              <th role="columnheader">Waits</th>
+              <th role="columnheader">Expected start</th>
+              <th role="columnheader" class="wide">
                 <span class="queue-axis">
                   <span>now</span>
                   <span>{clockText((now + end) / 2)}</span>
@@ -82,17 +85,25 @@ export function QueueForecast() {
               </th>
             </tr>
           </thead>
-          <tbody>
+          <tbody role="rowgroup">
             {list.value.map((w) => (
-              <tr>
-                <td class="clip">
+              <tr role="row">
+                <td role="cell" data-name="Job" class="clip">
                   <a href={`#/jobs/${w.id}`}>{w.name}</a>
                 </td>
-                <td>{w.user}</td>
-                <td class="right">{gpus(w.gpuMilli)}</td>
-                <td>{ago(w.submitted, now)}</td>
-                <td class="wrap">{startText(w, now)}</td>
-                <td class="wide">
+                <td role="cell" data-name="User">
+                  {w.user}
+                </td>
+                <td role="cell" data-name="GPUs" class="right">
+                  {gpus(w.gpuMilli)}
+                </td>
+                <td role="cell" data-name="Waits">
+                  {ago(w.submitted, now)}
+                </td>
+                <td role="cell" data-name="Expected start" class="wrap">
+                  {startText(w, now)}
+                </td>
+                <td role="cell" class="wide">
                   <Bar w={w} now={now} end={end} />
                 </td>
               </tr>

@@ -35,10 +35,10 @@ export function rangeOf(query: URLSearchParams, fallback: Range): Range {
   const now = Date.now();
   return resolve(from, now) < resolve(to, now) ? { from, to } : fallback;
 }
-// What a page shows without a range in its address: as many presets as the head has existed, at
-// least an hour and at most a day.
+// What a page shows without a range in its address: the shortest preset that contains the whole
+// history, at most a day.
 export function usualRange(oldest: number, now: number): Range {
-  const fit = presets.slice(1, 4).find(([from]) => resolve(from, now) <= oldest) ?? presets[3];
+  const fit = presets.slice(0, 4).find(([from]) => resolve(from, now) <= oldest) ?? presets[3];
   return { from: fit[0], to: 'now' };
 }
 export const isLive = (range: Range) => range.to.startsWith('now');

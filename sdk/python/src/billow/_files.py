@@ -115,7 +115,7 @@ class Tree:
         if len(encoded) > LIST_BYTES_MAX:
             raise Error(
                 f"too many files ({len(ordered)}) to follow a job",
-                "name what need not follow in .billowignore",
+                "list files that the job does not need in .billowignore",
             )
         return encoded
 
@@ -152,7 +152,10 @@ def upload(client: Client, tree: Tree) -> str:
             size += len(piece) + 40
         if pack:
             _send_pack(client, pack)
-    raise Error("the head does not keep the uploaded files", "is its disk full?")
+    raise Error(
+        "the head does not store the uploaded files",
+        "check whether its disk is full: billow status",
+    )
 
 
 def _send_pack(client: Client, pack: List[bytes]) -> None:

@@ -38,7 +38,8 @@ Result<Principal> principal_of(const State& state, TokenId id, WallTime now) {
   const Token& token = found->second;
   // A session never outlives the token that created it.
   if (const auto parent = session_parent(token); parent && !principal_of(state, *parent, now))
-    return fail(Code::unauthorized, "the session has ended with the token it came from",
+    return fail(Code::unauthorized,
+                "the session has ended, because the token that it was made from is no longer valid",
                 "sign in again: billow dashboard");
   if (token.expires_at && token.expires_at <= now)
     return fail(Code::unauthorized,

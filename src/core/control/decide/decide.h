@@ -65,6 +65,11 @@ std::string node_key_hash(std::string_view public_key);
 
 // What pools do for a waiting job, one sentence each; for `explain`.
 std::vector<std::string> pool_notes(const State& state, const Job& job, WallTime now);
+// What becomes of a machine of a pool whose agent does not answer, and how to end it now. Empty:
+// the agent answers, or the machine is not in use.
+std::string silent_note(const State& state, const Machine& machine);
+// The same of one of its nodes.
+std::string silent_note(const State& state, const Node& node);
 // What was asked of providers while the job waited, in order, with their answers; then what was
 // rented for it.
 std::vector<std::string> order_notes(const State& state, const Job& job, WallTime now);

@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "core/control/believed.h"
+#include "core/control/decide/begun.h"
 #include "core/control/decide/node_gone.h"
 #include "core/control/money.h"
 #include "core/control/renting/disk.h"
@@ -30,7 +31,7 @@ WallTime billed_time(WallTime at, const Context& context) {
 TaskStarted start_task(const State& state, const Task& task, WallTime at, const Context& context) {
   TaskStarted started{task.id, at ? at : context.now, {}};
   // It pays from its placement on if nobody knows when it began, or if it has been metered.
-  if (!at || task.lease_number > 0 || state.money.meters.contains(task.id))
+  if (!at || has_begun(state, task))
     return started;
   if (const WallTime from = billed_time(at, context); from - task.lease_from > begins_within)
     started.lease_from = from;
@@ -51,6 +52,9 @@ TaskEnded end_task(const State& state,
   if (const auto node = state.nodes.find(task.node);
       !ended_at && node != state.nodes.end() && !node->second.reachable)
     to = std::min(to, node->second.unreachable_since);
+  // Its node is gone, and it was never seen to run.
+  if (!ended_at && !has_begun(state, task))
+    to = before_any_lease;
   to = std::max(to, task.lease_from);
   settle_meter(state, task, usage.meter, context.billed);
   // Traffic counts within the lease, whatever the clocks say.
@@ -85,7 +89,9 @@ void Decider::report_events(Events& events, const Task& task, const TaskStatus& 
           events.push_back(started);
         }
       }
-      events.push_back(end_task(state, ended, status.exit, status.usage, status.ended_at, context));
+      const bool began = task.started_at || status.started_at || !status.never_began;
+      events.push_back(end_task(state, ended, status.exit, status.usage,
+                                began ? status.ended_at : before_any_lease, context));
       get<TaskEnded>(events.back()).never_began = status.never_began;
       // Something of this job is left on the node, and the next job must not meet it: the node
       // takes no more jobs until somebody has checked it.

@@ -108,9 +108,11 @@ Decision Decider::operator()(const AddProject& c) {
 Decision Decider::operator()(const SetMember& c) {
   const Project* project = state.project_by_name(c.project);
   if (!project)
-    return fail(Code::not_found, fmt::format("no project is named \"{}\"", c.project));
+    return fail(Code::not_found, fmt::format("there is no project \"{}\"", c.project),
+                "see `billow project list`");
   if (!state.user_by_name(c.user))
-    return fail(Code::not_found, fmt::format("no user is named \"{}\"", c.user));
+    return fail(Code::not_found, fmt::format("there is no user \"{}\"", c.user),
+                "see `billow user list`");
   if (c.role)
     BILLOW_TRY_VOID(check_grant(state, c.by, *c.role, project->id));
   Events events{MemberSet{project->id, c.user, c.role}};
@@ -187,7 +189,8 @@ Decision Decider::operator()(const CreateToken& c) {
   BILLOW_TRY_VOID(check_name("token", c.name));
   const User* user = state.user_by_name(c.user);
   if (!user)
-    return fail(Code::not_found, fmt::format("no user is named \"{}\"", c.user));
+    return fail(Code::not_found, fmt::format("there is no user \"{}\"", c.user),
+                "see `billow user list`");
   if (user->state != UserState::active)
     return fail(Code::conflict, fmt::format("user {} is disabled", c.user),
                 fmt::format("enable it first: billow user set {} --enable", c.user));
@@ -297,7 +300,7 @@ Decision Decider::operator()(const RevokeToken& c) {
 Decision Decider::operator()(const SetUser& c) {
   const User* user = state.user_by_name(c.name);
   if (!user)
-    return fail(Code::not_found, fmt::format("no user is named \"{}\"", c.name),
+    return fail(Code::not_found, fmt::format("there is no user \"{}\"", c.name),
                 "see `billow user list`");
   UserChanged changed{user->id, c.role.value_or(user->role), c.state.value_or(user->state)};
   if (changed.role == user->role && changed.state == user->state)
@@ -322,7 +325,7 @@ Decision Decider::operator()(const SetUser& c) {
   if (no_admin)
     for (const auto& [id, webhook] : state.money.webhooks)
       if (webhook.by == user->id)
-        events.push_back(WebhookRemoved{id});
+        remove_webhook(state, id, events);
   if (!leaves)
     return events;
   for (const auto& [id, target] : state.notices.targets)

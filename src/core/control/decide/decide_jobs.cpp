@@ -24,7 +24,7 @@ Result<ProjectId> Decider::project_for(const std::string& name, UserId user) {
           names.push_back(p.name);
       const std::string near = nearest(name, names);
       return fail(
-          Code::not_found, fmt::format("no project is named \"{}\"", name),
+          Code::not_found, fmt::format("there is no project \"{}\"", name),
           near.empty() ? "see `billow project list`" : fmt::format("did you mean \"{}\"?", near));
     }
     return project->id;
@@ -75,7 +75,7 @@ Result<std::uint32_t> Decider::unmet_dependencies(const JobSpec& spec,
     const bool ok = done->second == JobState::succeeded;
     if (d.kind != AfterKind::any && (d.kind == AfterKind::ok) != ok)
       return fail(Code::conflict,
-                  fmt::format("--after {}: that job has ended {}, so this one could never start",
+                  fmt::format("--after {}: that job has already {}, so this one could never start",
                               d.job.value, enum_name(done->second)),
                   "use --after any:ID to start however it ends");
   }
@@ -208,7 +208,8 @@ Decision Decider::operator()(const StopJob& c) {
   }
   const auto array = state.arrays.find(c.job);
   if (array == state.arrays.end())
-    return fail(Code::not_found, fmt::format("no live job has the number {}", c.job.value));
+    return fail(Code::not_found, fmt::format("job {} has ended, or does not exist", c.job.value),
+                "see `billow ps -a`");
   // Waiting elements end first, so that none starts in the capacity that its sibling frees.
   const auto begin = state.jobs.lower_bound(JobId(c.job.value + 1));
   const auto end = state.jobs.upper_bound(JobId(c.job.value + array->second.count));

@@ -216,22 +216,20 @@ Status check_offer(const NodeOffer& offer) {
   return {};
 }
 
-// The machine that a node with this name belongs to.
-const Machine* machine_of(const State& state, std::string_view node) {
-  auto found = state.machines.find(std::string(node));
-  if (found == state.machines.end() && node.rfind('.') != std::string_view::npos)
-    found = state.machines.find(std::string(node.substr(0, node.rfind('.'))));
-  return found != state.machines.end() && node_of_machine(node, found->second) ? &found->second
-                                                                               : nullptr;
-}
-
 // Whether the node is what its pool ordered.
 Status check_ordered(const State& state, const NodeOffer& offer, const Token& token) {
   const Machine* machine = machine_of(state, offer.name);
+  if (const auto order = state.machines.find(token.node);
+      !machine && order != state.machines.end() && order->second.nodes > 1)
+    return fail(Code::conflict,
+                fmt::format("machine {} has {} nodes, and {} is the name of none of them",
+                            token.node, order->second.nodes, offer.name),
+                fmt::format("give each its own name: --node-name {0}.0, {0}.1 …", token.node));
   if (!machine || machine->pool != token.pool)
     return fail(Code::conflict, fmt::format("machine {} has been given back", token.node),
                 "stop its agent");
-  if (machine->state == MachineState::releasing)
+  // A node that is known tells how its last jobs ended. It takes no others.
+  if (machine->state == MachineState::releasing && !state.node_by_name(offer.name))
     return fail(Code::conflict, fmt::format("machine {} is being given back", token.node),
                 "stop its agent");
   if (static_cast<std::int32_t>(offer.gpus.size()) > machine->gpus)

@@ -5,6 +5,7 @@
 
 #include "base/limits.h"
 #include "base/text.h"
+#include "core/control/decide/notices.h"
 #include "core/control/money.h"
 
 namespace billow::control {
@@ -18,7 +19,8 @@ Decision Decider::operator()(const SetPrice& c) {
                 "use gpu:TYPE, pool:NAME or node:NAME");
   if (!c.rule.cost && !c.rule.charge && c.rule.storage_gib_month.value == 0 &&
       c.rule.egress_gib.value == 0)
-    return fail(Code::invalid, "no price was given");
+    return fail(Code::invalid, "no price was given",
+                "for example: billow price set H100 --cost 2.10 --charge 2.50");
   for (const auto& rate : {c.rule.cost, c.rule.charge, c.rule.charge_spot})
     if (rate && rate->nano_usd_per_s <= 0)
       return fail(Code::invalid, "a price must be above zero",
@@ -80,8 +82,8 @@ Decision Decider::operator()(const KeepAlive& c) {
   }
   const Job* job = state.find_job(id);
   if (!job)
-    return fail(Code::not_found, fmt::format("no live job has the number {}", id.value),
-                "see `billow ps`");
+    return fail(Code::not_found, fmt::format("job {} has ended, or does not exist", id.value),
+                "see `billow ps -a`");
   if (c.lasts.ns <= 0 || c.lasts > hours(24 * 30))
     return fail(Code::invalid, "a job can be kept alive for 1 s to 30 d");
   const Duration most = state.money.policy_of(job->project).keepalive_max;
@@ -95,7 +97,7 @@ Decision Decider::operator()(const SetIdlePolicy& c) {
   if (!c.project.empty()) {
     const Project* found = state.project_by_name(c.project);
     if (!found)
-      return fail(Code::not_found, fmt::format("no project is named \"{}\"", c.project),
+      return fail(Code::not_found, fmt::format("there is no project \"{}\"", c.project),
                   "see `billow project list`");
     project = found->id;
   }
@@ -141,7 +143,9 @@ Decision Decider::operator()(const RemoveWebhook& c) {
   if (!state.money.webhooks.contains(c.webhook))
     return fail(Code::not_found, fmt::format("no webhook has the number {}", c.webhook),
                 "see `billow webhook list`");
-  return Events{WebhookRemoved{c.webhook}};
+  Events events;
+  remove_webhook(state, c.webhook, events);
+  return events;
 }
 Decision Decider::operator()(const DeliveredWebhook& c) {
   const auto found = state.money.webhooks.find(c.webhook);
@@ -162,14 +166,14 @@ Decision Decider::operator()(const SetCommitment& c) {
 }
 Decision Decider::operator()(const RemoveCommitment& c) {
   if (!state.money.commitments.contains(c.name))
-    return fail(Code::not_found, fmt::format("no commitment is named \"{}\"", c.name),
+    return fail(Code::not_found, fmt::format("there is no commitment \"{}\"", c.name),
                 "see `billow commitment list`");
   return Events{CommitmentRemoved{c.name}};
 }
 Decision Decider::operator()(const TagProject& c) {
   const Project* project = state.project_by_name(c.project);
   if (!project)
-    return fail(Code::not_found, fmt::format("no project is named \"{}\"", c.project),
+    return fail(Code::not_found, fmt::format("there is no project \"{}\"", c.project),
                 "see `billow project list`");
   BILLOW_TRY_VOID(check_name("tag", c.key));
   if (c.value.size() > 256 || !valid_utf8(c.value))

@@ -44,7 +44,7 @@ Decision Decider::operator()(const Tick&) {
           id,
           {},
           next,
-          fmt::format("job {} of the run before is still there", schedule.last_job.value)});
+          fmt::format("job {} of the previous run has not ended", schedule.last_job.value)});
       continue;
     }
     if (!may_still_submit(state, schedule)) {

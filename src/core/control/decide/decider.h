@@ -172,6 +172,7 @@ struct Decider {
   bool machine_listed(const Pool& pool,
                       const Machine& machine,
                       const MachineSighting& seen,
+                      const PoolSeen& list,
                       Events& events);
   bool machine_omitted(const Pool& pool,
                        const Machine& machine,
@@ -180,6 +181,7 @@ struct Decider {
   void provider_ended(const Pool& pool,
                       const Machine& machine,
                       const MachineSighting& seen,
+                      const PoolSeen& list,
                       Events& events);
   Decision operator()(const OrderFailed& c);
   Decision operator()(const ReleaseMachine& c);
@@ -227,6 +229,8 @@ struct Decider {
 // The reason of a drain begins like this if it came from a provider's reclaim notice. Such a drain
 // ends when the machine boots again; a person's drain ends only when a person ends it.
 inline constexpr std::string_view taken_away = "taken away: ";
+// The same where its allocation is about to end.
+inline constexpr std::string_view allocation_ends = "its allocation ends at ";
 // A node's credentials, and the join tokens for its machine, are revoked when it is removed.
 void revoke_credentials(const State& state, std::string_view node, Events& events);
 // Whether machines of this pool could run the job.
@@ -240,5 +244,7 @@ JobId kind_of_job(const State& state, JobId job);
 bool all_nodes_came(const State& state, const Machine& machine, WallTime now);
 // Whether a node of this name belongs to the machine.
 bool node_of_machine(std::string_view node, const Machine& machine);
+// The machine that a node of this name belongs to; null: none that a pool has rented.
+const Machine* machine_of(const State& state, std::string_view node);
 
 }  // namespace billow::control

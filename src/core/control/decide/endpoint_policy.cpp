@@ -46,10 +46,8 @@ Status check_numbers(const EndpointPolicy& p) {
         fmt::format("use --min {} --max {}, or --min {} --max {}", p.min, p.min, p.max, p.max));
   if (p.base_on_demand > p.max)
     return wrong_setting(
-        fmt::format("{} replicas are to be always on on-demand capacity (--base-on-demand), "
-                    "and there may be {} at most (--max)",
-                    p.base_on_demand, p.max),
-        fmt::format("raise it: --max {}", p.base_on_demand));
+        fmt::format("--base-on-demand {} exceeds --max {}", p.base_on_demand, p.max),
+        fmt::format("use --max {} or more", p.base_on_demand));
   if (p.concurrency > 100'000)
     return wrong_setting("--concurrency must be at most 100000");
   if (p.timeout.ns <= 0 || p.timeout > hours(24))

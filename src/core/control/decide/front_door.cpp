@@ -162,15 +162,15 @@ Status check_not_of_gateways(const std::string& domain, const GatewayNames& gate
     return domain.size() > parent.size() + 1 && domain.ends_with(parent) &&
            domain[domain.size() - parent.size() - 1] == '.';
   };
-  constexpr std::string_view hint = "choose a name that leads only to this endpoint";
+  constexpr std::string_view hint = "use a host name that you own, such as chat.example.org";
   if (domain == "localhost" || below("localhost"))
-    return fail(Code::invalid, fmt::format("{} is the name of every machine itself", domain),
+    return fail(Code::invalid, fmt::format("{} is reserved: every machine has this name", domain),
                 std::string(hint));
   BILLOW_TRY_VOID(check_domain_name(domain));
   for (const std::string& each : gateways.hosts)
     if (domain == domain_name(each.substr(0, each.rfind(':'))))
       return fail(Code::conflict,
-                  fmt::format("{} is the gateway itself, for all endpoints", domain),
+                  fmt::format("{} is the name of the gateway, which serves all endpoints", domain),
                   std::string(hint));
   for (const std::string& each : gateways.domains) {
     const std::string own = domain_name(each);

@@ -96,8 +96,17 @@ Decision Decider::operator()(const DrainNode& c) {
   if (node == state.nodes.end())
     return fail(Code::not_found, "no such node", "see `billow nodes`");
   Events events;
-  if (node->second.drained != c.reason)
+  // A machine that is being given back ends soon: a job that started there would end with it.
+  const Machine* machine = machine_of(state, node->second.offer.name);
+  if (machine && machine->pool == node->second.pool && machine->state == MachineState::releasing) {
+    if (c.reason.empty())
+      return fail(
+          Code::conflict,
+          fmt::format("{} is being given back: {}", node->second.offer.name, machine->reason),
+          "its pool rents another machine if a job needs one");
+  } else if (node->second.drained != c.reason) {
     events.push_back(NodeDrained{c.node, c.reason});
+  }
   // The agent asks jobs that checkpoint for a last one before it ends them.
   if (c.reclaim)
     send_jobs_away(state, {c.node},
@@ -132,7 +141,7 @@ void leave_before_end(const State& state, const Machine& machine, WallTime now, 
   for (NodeId id : nodes) {
     if (state.nodes.at(id).drained.empty())
       events.push_back(
-          NodeDrained{id, fmt::format("its allocation ends at {}", utc_minute(machine.ends_at))});
+          NodeDrained{id, fmt::format("{}{}", allocation_ends, utc_minute(machine.ends_at))});
     busy = busy || state.tasks_on.contains(id);
   }
   if (!busy)
@@ -217,8 +226,8 @@ Decision Decider::operator()(const RemoveNode& c) {
   if (node == state.nodes.end())
     return fail(Code::not_found, "no such node", "see `billow nodes`");
   if (node->second.reachable)
-    return fail(Code::conflict, fmt::format("node {} is connected", node->second.offer.name),
-                "stop its agent first");
+    return fail(Code::conflict, fmt::format("node {} is still connected", node->second.offer.name),
+                "stop `billow join` or the unit billow-node there first");
   Events events;
   for (TaskId id : tasks_on(state, c.node))
     events.push_back(
@@ -264,18 +273,19 @@ void machine_gone(const State& state,
       revoke_credentials(state, name, events);
   }
   revoke_credentials(state, machine.name, events);
-  events.push_back(
-      MachineGone{.machine = machine.name,
-                  .reason = reason,
-                  .unused = gone.unused,
-                  .bill = machine_bill(state, machine,
-                                       {.at = gone.billed_to ? gone.billed_to : context.now,
-                                        .billed = context.billed,
-                                        .existed = gone.existed,
-                                        .reason = reason,
-                                        .from = gone.billed_from,
-                                        .told = static_cast<bool>(gone.billed_to)}),
-                  .account = machine.account});
+  events.push_back(MachineGone{
+      .machine = machine.name,
+      .reason = reason,
+      .unused = gone.unused,
+      .bill = machine_bill(state, machine,
+                           {.at = gone.billed_to ? gone.billed_to : context.now - gone.missing_for,
+                            .billed = context.billed,
+                            .existed = gone.existed,
+                            .reason = reason,
+                            .from = gone.billed_from,
+                            .told = static_cast<bool>(gone.billed_to),
+                            .ago = gone.missing_for}),
+      .account = machine.account});
 }
 
 }  // namespace billow::control

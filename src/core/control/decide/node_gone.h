@@ -30,6 +30,7 @@ struct Gone {
   bool existed = true;        // false: the provider refused to create it
   bool unused = false;        // no job ran on it although one waited
   WallTime billed_from = {};  // by the provider's last list; zero: as the machine has it
+  Duration missing_for = {};  // it ended so long ago, if the provider does not say when
 };
 void machine_gone(const State& state,
                   const Machine& machine,

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "core/control/applier.h"
 #include "core/control/decide/decider.h"
+#include "core/control/decide/installation_secrets.h"
 #include "core/control/decide/permissions.h"
 #include "core/control/money.h"
 
@@ -153,6 +154,13 @@ void remove_target(const State& state, std::uint64_t target, std::vector<EventBo
   events.push_back(NoticeTargetRemoved{target});
   if (state.secrets.contains({ProjectId{}, notice_secret(target)}))
     events.push_back(SecretRemoved{{}, notice_secret(target)});
+}
+
+void remove_webhook(const State& state, std::uint64_t webhook, std::vector<EventBody>& events) {
+  events.push_back(WebhookRemoved{webhook});
+  const std::string record = webhook_keys_record(webhook);
+  if (state.secrets.contains({ProjectId{}, record}))
+    events.push_back(SecretRemoved{{}, record});
 }
 
 bool may_see_budget(const State& state, UserId id, const BudgetKey& key) {

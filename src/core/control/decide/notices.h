@@ -15,6 +15,8 @@ void add_personal_notices(const State& state,
                           std::vector<EventBody>& events);
 // The target, and the secret that belongs to it.
 void remove_target(const State& state, std::uint64_t target, std::vector<EventBody>& events);
+// The same for a webhook of the installation, and the keys it was given later.
+void remove_webhook(const State& state, std::uint64_t webhook, std::vector<EventBody>& events);
 bool may_see_budget(const State& state, UserId user, const BudgetKey& key);
 
 NoticeImage image_of(const NoticeBook& book);

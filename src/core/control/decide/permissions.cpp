@@ -14,9 +14,10 @@ using enum Permission;
 
 constexpr auto all_permissions = std::to_array<PermissionInfo>({
     {jobs_read, true, true, "see jobs, logs, outputs, endpoints, schedules and reservations"},
-    {jobs_run, true, false, "submit jobs, steer the own ones, save environments"},
-    {jobs_any, true, false, "steer jobs and endpoints of other users, decide agents' requests"},
-    {endpoints_deploy, true, false, "deploy endpoints, steer the own ones"},
+    {jobs_run, true, false, "submit jobs, control your own jobs, save environments"},
+    {jobs_any, true, false,
+     "control jobs and endpoints of other users, approve requests of agents"},
+    {endpoints_deploy, true, false, "deploy endpoints, control your own endpoints"},
     {reservations_make, true, false, "reserve GPUs"},
     {secrets_read, true, true, "see the names of secrets"},
     {secrets_set, true, false, "set and remove secrets"},
@@ -36,7 +37,7 @@ constexpr auto all_permissions = std::to_array<PermissionInfo>({
     {pools_change, false, false, "add, check and remove pools, release machines"},
     {prices_set, false, false, "set prices, commitments, webhooks; import bills, close months"},
     {backends_change, false, false, "add and remove secret backends, rotate the key of secrets"},
-    {head_control, false, false, "shut the head down, act as its gateway"},
+    {head_control, false, false, "shut down the head, act as its gateway"},
 });
 
 constexpr PermissionSet viewer_may{jobs_read, money_read};

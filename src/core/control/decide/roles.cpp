@@ -214,8 +214,8 @@ void set_role(const State& state, const Job& job, const Task& task, wire::agent_
 Decision Decider::operator()(const RestartRole& c) {
   const Job* job = state.find_job(c.job);
   if (!job)
-    return fail(Code::not_found, fmt::format("no live job has the number {}", c.job.value),
-                "see `billow ps`");
+    return fail(Code::not_found, fmt::format("job {} has ended, or does not exist", c.job.value),
+                "see `billow ps -a`");
   std::vector<std::string> names;
   for (const RoleSpec& role : job->spec->roles)
     names.push_back(role.name);

@@ -24,7 +24,7 @@ WallTime begin_of(const State& state, const Machine& machine, const MachineEnd& 
   if (machine.billed_from)
     return machine.billed_from;
   const WallTime began = state.money.books.began(machine.account);
-  return began && !end.told ? end.at - (end.billed - began) : machine.wanted_at;
+  return began && !end.told ? end.at - (end.billed - end.ago - began) : machine.wanted_at;
 }
 
 }  // namespace

@@ -10,11 +10,12 @@ namespace billow::control {
 // How a machine ended.
 struct MachineEnd {
   WallTime at;          // on the wall clock
-  WallTime billed;      // the same on the billing clock
+  WallTime billed;      // now, on the billing clock
   bool existed = true;  // false: the provider never created it, so it costs nothing
   std::string reason = {};
   WallTime from = {};  // zero: as the machine has it
   bool told = false;   // `at` is the provider's word
+  Duration ago = {};   // else: `at` was so long ago
 };
 
 // The part of an hourly price for this long: at least the minimum, and whole steps.

@@ -53,6 +53,11 @@ bool machine_answers(const State& state, const Machine& machine, const Context& 
   });
 }
 
+Duration ended_for(const PoolSeen& list, const Machine& machine) {
+  const auto known = list.missing_for.find(machine.name);
+  return known == list.missing_for.end() ? Duration{} : known->second;
+}
+
 // What was asked for is not asked for again for a while: the one offer, or the whole pool if it
 // has no offers or its settings are wrong. A pool that is being removed is not asked anyway.
 void pause_orders(const Pool& pool,
@@ -68,7 +73,7 @@ void pause_orders(const Pool& pool,
   if (kind == RefusalKind::settings)
     events.push_back(
         PoolDenied{pool.id,
-                   fmt::format("{}; mend its settings or credentials, then: billow cloud check {}",
+                   fmt::format("{}; fix its settings or credentials, then: billow cloud check {}",
                                reason, pool.name),
                    now + pause_after(kind), false});
   else if (machine.offer)
@@ -89,11 +94,29 @@ bool may_bring_more(const Pool& pool) {
   return ordered && !pool.capabilities.value_or(PoolCapabilities{}).list_is_final;
 }
 
+// Jobs that may not run twice, on nodes that do not answer: nobody can say how they end there. They
+// are not asked to continue elsewhere, and end as lost with the machine.
+std::set<JobId> not_to_run_twice(const State& state, const std::vector<NodeId>& nodes) {
+  std::set<JobId> out;
+  for (NodeId node : nodes) {
+    const auto on = state.tasks_on.find(node);
+    if (on == state.tasks_on.end() || state.nodes.at(node).reachable)
+      continue;
+    for (TaskId id : on->second) {
+      const Task& task = state.tasks.at(id);
+      if (task.started_at && !state.jobs.at(task.job).spec->rerun_if_lost)
+        out.insert(task.job);
+    }
+  }
+  return out;
+}
+
 void release_machine(const State& state,
                      const Machine& machine,
                      std::string reason,
                      Events& events) {
-  send_jobs_away(state, nodes_of(state, machine), reason, events);
+  const std::vector<NodeId> nodes = nodes_of(state, machine);
+  send_jobs_away(state, nodes, reason, events, not_to_run_twice(state, nodes));
   events.push_back(MachineReleased{machine.name, std::move(reason)});
 }
 
@@ -152,6 +175,14 @@ bool node_of_machine(std::string_view node, const Machine& machine) {
   return rank.has_value() && std::to_string(*rank) == node.substr(machine.name.size() + 1);
 }
 
+const Machine* machine_of(const State& state, std::string_view node) {
+  auto found = state.machines.find(std::string(node));
+  if (found == state.machines.end() && node.rfind('.') != std::string_view::npos)
+    found = state.machines.find(std::string(node.substr(0, node.rfind('.'))));
+  return found != state.machines.end() && node_of_machine(node, found->second) ? &found->second
+                                                                               : nullptr;
+}
+
 // The options of its kind were checked by src/pool before this command was made.
 Decision Decider::operator()(const AddPool& c) {
   Pool pool = c.pool;
@@ -197,7 +228,7 @@ Decision Decider::operator()(const AddPool& c) {
   if (pool.cache_gib > 0 &&
       pool.capabilities.value_or(PoolCapabilities{}).cache_gib_month.value == 0)
     return bad(fmt::format("pools of kind {} have no disks that outlive their machines", pool.kind),
-               "leave --cache out; aws, gcp and azure have such disks");
+               "omit --cache; only aws, gcp and azure have such disks");
   pool.id = PoolId(state.next_pool);
   pool.state = PoolState::active;
   pool.denied.clear();
@@ -215,7 +246,7 @@ Decision Decider::operator()(const AddPool& c) {
 Decision Decider::operator()(const RemovePool& c) {
   const Pool* pool = pool_by_name(state, c.name);
   if (!pool)
-    return fail(Code::not_found, fmt::format("no pool is named \"{}\"", c.name),
+    return fail(Code::not_found, fmt::format("there is no pool \"{}\"", c.name),
                 "see `billow pool list`");
   Events events;
   bool has_machines = false;
@@ -253,7 +284,7 @@ Decision Decider::operator()(const PoolSeen& c) {
       continue;
     const auto seen = std::find_if(listed.begin(), listed.end(),
                                    [&](const MachineSighting& s) { return s.name == name; });
-    const bool remains = seen != listed.end() ? machine_listed(pool, machine, *seen, events)
+    const bool remains = seen != listed.end() ? machine_listed(pool, machine, *seen, c, events)
                                               : machine_omitted(pool, machine, c, events);
     has_machines = has_machines || remains;
   }
@@ -268,11 +299,12 @@ Decision Decider::operator()(const PoolSeen& c) {
 bool Decider::machine_listed(const Pool& pool,
                              const Machine& machine,
                              const MachineSighting& seen,
+                             const PoolSeen& list,
                              Events& events) {
   if (seen.ended && seen.may_linger && may_run_twice(state, machine, context))
     return true;
   if (seen.ended || seen.failed) {
-    provider_ended(pool, machine, seen, events);
+    provider_ended(pool, machine, seen, list, events);
     return !seen.ended;
   }
   const bool billed = seen.billed_from && seen.billed_from != machine.billed_from;
@@ -304,7 +336,8 @@ bool Decider::machine_omitted(const Pool& pool,
   machine_gone(state, machine,
                {.reason = reason,
                 .existed = !machine.external.empty() || !machine.booked.empty(),
-                .unused = ended_wasted(state, machine, events, context.now)},
+                .unused = ended_wasted(state, machine, events, context.now),
+                .missing_for = ended_for(list, machine)},
                context, events);
   // It ended before its agent connected: the next one would end the same way at once.
   if (never_joined)
@@ -319,6 +352,7 @@ bool Decider::machine_omitted(const Pool& pool,
 void Decider::provider_ended(const Pool& pool,
                              const Machine& machine,
                              const MachineSighting& seen,
+                             const PoolSeen& list,
                              Events& events) {
   const std::string why = seen.note.empty() ? "the provider ended it" : seen.note;
   // What the provider took back before it ran costs nothing and is no fault of the pool.
@@ -346,7 +380,8 @@ void Decider::provider_ended(const Pool& pool,
                   .billed_to = seen.billed_to,
                   .existed = !taken_back,
                   .unused = !taken_back && ended_wasted(state, machine, events, context.now),
-                  .billed_from = seen.billed_from},
+                  .billed_from = seen.billed_from,
+                  .missing_for = ended_for(list, machine)},
                  context, events);
   else if (machine.state != MachineState::releasing)
     release_machine(state, machine, why, events);
@@ -356,6 +391,10 @@ Decision Decider::operator()(const OrderFailed& c) {
   Events events;
   const auto found = state.machines.find(c.machine);
   if (found == state.machines.end() || found->second.state == MachineState::here)
+    return events;
+  // Its agent came before the provider answered: what the provider says now is not so. If it is
+  // being given back, its jobs have their time to end.
+  if (!nodes_of(state, found->second).empty())
     return events;
   const auto pool = state.pools.find(found->second.pool);
   machine_gone(state, found->second, {.reason = c.reason, .existed = false}, context, events);
@@ -400,7 +439,7 @@ Decision Decider::operator()(const OffersFailed& c) {
 Decision Decider::operator()(const RetryPool& c) {
   const Pool* pool = pool_by_name(state, c.name);
   if (!pool)
-    return fail(Code::not_found, fmt::format("no pool is named \"{}\"", c.name),
+    return fail(Code::not_found, fmt::format("there is no pool \"{}\"", c.name),
                 "see `billow pool list`");
   if (pool->state == PoolState::removing || (pool->refusals.empty() && pool->denied.empty() &&
                                              pool->stopped.empty() && pool->unused.empty()))
@@ -411,7 +450,7 @@ Decision Decider::operator()(const RetryPool& c) {
 Decision Decider::operator()(const ReleaseMachine& c) {
   const auto found = state.machines.find(c.machine);
   if (found == state.machines.end())
-    return fail(Code::not_found, fmt::format("no machine is named \"{}\"", c.machine),
+    return fail(Code::not_found, fmt::format("there is no machine \"{}\"", c.machine),
                 "see `billow pool list`");
   if (const Machine* holder = holder_of(state, c.machine))
     return fail(Code::conflict,

@@ -1,5 +1,8 @@
 #include "core/control/renting/demand_limits.h"
 
+#include <algorithm>
+
+#include "core/control/renting/offers.h"
 #include "core/ledger/meter.h"
 
 namespace billow::control {
@@ -68,20 +71,58 @@ bool DemandLimits::pays(const Job& job, Rate rate, std::int64_t gpu_milli) {
   return purse_->take(job, rate, gpu_milli).has_value();
 }
 
-bool waits_for_capacity(const State& state, const Job& job, WallTime now) {
-  const auto explanation = sched::explain(state.index, job.id, now, sched::Advice::none);
-  if (explanation.reasons.empty())
-    return true;
-  switch (explanation.reasons.front().kind) {
+// What its provider takes is not what the project pays, if an administrator has set a price: a job
+// that cannot pay that one would be held on the machine that was rented for it.
+Rate rate_on(const State& state,
+             const Source& source,
+             const JobSpec& spec,
+             const ledger::PriceBook* prices) {
+  if (!spec.roles.empty()) {
+    Rate sum;
+    for (const JobSpec& part : parts_of(spec))
+      sum.nano_usd_per_s += rate_on(state, source, part, prices).nano_usd_per_s;
+    return sum;
+  }
+  const std::int64_t gpus = spec.resources.takes_node() ? source.gpus() : spec.resources.gpus;
+  Node node;
+  node.pool = source.pool->id;
+  node.offer.gpus.resize(static_cast<std::size_t>(std::max(0, source.gpus())));
+  const bool is_set = state.money.prices.contains("pool:" + source.pool->name);
+  const Rate each = source.offer && source.price().nano_usd_per_s > 0 && !is_set
+                        ? Rate{source.price().nano_usd_per_s / std::max(1, source.gpus())}
+                        : charge_rate(state, node, source.gpu_type(),
+                                      spec.spot ? PriceClass::spot : PriceClass::on_demand, prices);
+  return {each.nano_usd_per_s * gpus * spec.nodes};
+}
+
+std::int64_t all_milli(const JobSpec& spec) {
+  std::int64_t milli = 0;
+  for (const JobSpec& part : parts_of(spec))
+    milli += wanted_milli(part.resources, 1) * part.nodes;
+  return milli;
+}
+
+bool could_use_a_machine(const State& state, const Job& job, WallTime now) {
+  return DemandLimits(state, state.billed).take(job, all_milli(*job.spec)) &&
+         waits_for_capacity(state, job, now);
+}
+
+namespace {
+
+bool more_machines_help(const sched::Reason& reason) {
+  switch (reason.kind) {
+    // What others are guaranteed: the planner knows what a machine would change (lending.h).
+    case sched::ReasonKind::quota:
+      return reason.by_guarantee;
     case sched::ReasonKind::held:
     case sched::ReasonKind::budget:
     case sched::ReasonKind::project_limit:
-    case sched::ReasonKind::quota:
     case sched::ReasonKind::user_limit:
     case sched::ReasonKind::array_limit:
-    case sched::ReasonKind::residency:
     case sched::ReasonKind::preempting:
       return false;
+    // Everything where the project's jobs may run is in use: pools there bring more.
+    case sched::ReasonKind::residency:
     case sched::ReasonKind::infeasible:
     case sched::ReasonKind::no_capacity:
     case sched::ReasonKind::fragmentation:
@@ -92,6 +133,13 @@ bool waits_for_capacity(const State& state, const Job& job, WallTime now) {
       return true;
   }
   return true;
+}
+
+}  // namespace
+
+bool waits_for_capacity(const State& state, const Job& job, WallTime now) {
+  const auto explanation = sched::explain(state.index, job.id, now, sched::Advice::none);
+  return std::ranges::all_of(explanation.reasons, more_machines_help);
 }
 
 }  // namespace billow::control

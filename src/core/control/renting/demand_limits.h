@@ -8,6 +8,7 @@
 
 #include "core/control/decide/decider.h"
 #include "core/control/money.h"
+#include "core/control/renting/offers.h"
 #include "core/control/state.h"
 
 namespace billow::control {
@@ -39,5 +40,14 @@ class DemandLimits {
 
 // Whether more machines would help: a job held back by a quota or a budget must not rent any.
 bool waits_for_capacity(const State& state, const Job& job, WallTime now);
+// The same of a job alone: those before it in the queue take nothing of its quotas.
+bool could_use_a_machine(const State& state, const Job& job, WallTime now);
+// What the job would be charged for a second on a machine of this source, as far as that is known.
+Rate rate_on(const State& state,
+             const Source& source,
+             const JobSpec& spec,
+             const ledger::PriceBook* prices);
+// Thousandths of GPUs that all its parts need.
+std::int64_t all_milli(const JobSpec& spec);
 
 }  // namespace billow::control

@@ -7,6 +7,7 @@
 #include "base/limits.h"
 #include "base/text.h"
 #include "core/control/renting/pool_limits.h"
+#include "core/ledger/catalogue.h"
 
 namespace billow::control {
 namespace {
@@ -36,12 +37,11 @@ bool size_fits(const Resources& r, const Source& source) {
 // Larger than any machine, and small enough to be added up.
 constexpr std::int64_t unknown_size = INT64_MAX / 1024;
 
-const LearnedShape* learned_of(const Source& source) {
-  const std::string instance = source.offer ? source.offer->instance : "";
-  for (const LearnedShape& learned : source.pool->learned)
-    if (learned.instance == instance)
-      return &learned;
-  return nullptr;
+// Of one card; more than the catalogue says, which is a little less than some drivers show.
+std::int64_t memory_mib_of(const MachineOffer& offer) {
+  static const Catalogue catalogue = Catalogue::embedded();
+  const auto gpu = catalogue.gpu(offer.gpu_type);
+  return gpu && (*gpu)->memory_mib ? *(*gpu)->memory_mib * 11 / 10 : unknown_size;
 }
 
 void set_label(sched::LabelMap& labels, const char* key, const std::string& value) {
@@ -96,6 +96,14 @@ std::vector<Source> sources_of(const Pool& pool) {
   return out;
 }
 
+const LearnedShape* learned_of(const Source& source) {
+  const std::string instance = source.offer ? source.offer->instance : "";
+  for (const LearnedShape& learned : source.pool->learned)
+    if (learned.instance == instance)
+      return &learned;
+  return nullptr;
+}
+
 sched::NodeShape expected_node(const Source& source, const JobSpec& spec) {
   const LearnedShape* learned = learned_of(source);
   const auto& can = source.pool->capabilities;
@@ -111,13 +119,15 @@ sched::NodeShape expected_node(const Source& source, const JobSpec& spec) {
     set_label(node.labels, "fabric", source.offer->fabric);
   }
   node.place = place_of(node.labels);
-  const sched::GpuShape new_gpu{.type = source.gpu_type(), .memory_mib = unknown_size};
+  const sched::GpuShape new_gpu{
+      .type = source.gpu_type(),
+      .memory_mib = source.offer ? memory_mib_of(*source.offer) : unknown_size};
   if (learned) {
     for (const NodeGpu& gpu : learned->node.gpus)
       node.gpus.push_back(
           {.type = gpu.type, .memory_mib = gpu.mem_mib, .nvlink_domain = gpu.nvlink_domain});
-    // A machine that lacked some of its offer's GPUs had a fault, which the next one has not.
-    while (source.offer && node.gpus.size() < static_cast<std::size_t>(source.gpus()))
+    // A machine that lacked some of its GPUs had a fault, which the next one has not.
+    while (node.gpus.size() < static_cast<std::size_t>(source.gpus()))
       node.gpus.push_back(node.gpus.empty() ? new_gpu : node.gpus.back());
     node.cpu_milli = learned->node.cpu_milli;
     node.mem_mib = learned->node.mem_mib;
@@ -138,7 +148,7 @@ sched::NodeShape expected_node(const Source& source, const JobSpec& spec) {
 const UnusedMachine* unused_for(const Source& source, JobId kind) {
   const std::string instance = source.offer ? source.offer->instance : "";
   for (const UnusedMachine& unused : source.pool->unused)
-    if (unused.job == kind && unused.instance == instance)
+    if (unused.joined && unused.job == kind && unused.instance == instance)
       return &unused;
   return nullptr;
 }
@@ -282,6 +292,14 @@ std::int32_t gpus_on_a_node(const Resources& r, std::int32_t machine_gpus) {
     return machine_gpus;
   const std::int64_t wanted = (wanted_milli(r, machine_gpus) + 999) / 1000;
   return static_cast<std::int32_t>(std::min<std::int64_t>(wanted, machine_gpus));
+}
+
+std::int64_t brought_milli(const Source& source, const JobSpec& spec) {
+  const PoolCapabilities can = source.pool->capabilities.value_or(PoolCapabilities{});
+  const bool sized =
+      can.sizes_to_demand && !source.offer && (spec.nodes == 1 || can.gangs_share_nodes);
+  const std::int32_t gpus = sized ? gpus_on_a_node(spec.resources, source.gpus()) : source.gpus();
+  return std::int64_t{1000} * gpus * spec.nodes;
 }
 
 }  // namespace billow::control

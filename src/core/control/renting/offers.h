@@ -29,6 +29,8 @@ std::vector<Source> sources_of(const Pool& pool);
 bool fits(const State& state, const Job& job, const Source& source);
 // One member of each role of a group as a job without roles, told apart by `array_index`.
 std::vector<Job> members_alone(const Job& job);
+// What the last machine of this source turned out to be; null: none has come.
+const LearnedShape* learned_of(const Source& source);
 // A node as machines of this source will be: as the last one turned out to be, else as the offer
 // says. What nobody knows before the first machine is assumed to suit the job.
 sched::NodeShape expected_node(const Source& source, const JobSpec& spec);
@@ -68,5 +70,7 @@ std::uint32_t orders_left(const Pool& pool, WallTime now);
 std::int64_t wanted_milli(const Resources& r, std::int32_t machine_gpus);
 // What a gang of this kind is ordered on each node.
 std::int32_t gpus_on_a_node(const Resources& r, std::int32_t machine_gpus);
+// Thousandths of GPUs that machines of this source bring if they are ordered for this job alone.
+std::int64_t brought_milli(const Source& source, const JobSpec& spec);
 
 }  // namespace billow::control

@@ -15,47 +15,15 @@
 #include "core/control/decide/decider.h"
 #include "core/control/decide/node_gone.h"
 #include "core/control/renting/caches.h"
+#include "core/control/renting/coming.h"
 #include "core/control/renting/demand_limits.h"
+#include "core/control/renting/lending.h"
 #include "core/control/renting/offers.h"
 #include "core/control/renting/pool_limits.h"
 #include "core/control/renting/unused.h"
 
 namespace billow::control {
 namespace {
-
-// A task without a GPU takes one of these slots on a machine whose cores are unknown until it
-// joins.
-constexpr std::int32_t gpuless_tasks_per_node = 64;
-
-// Capacity that is on its way: one node of a machine that is not here yet, or that waits here for
-// the rest of a gang.
-struct Bin {
-  std::string machine;
-  std::string gpu_type;
-  std::int64_t free_milli = 0;
-  std::int32_t tasks_free = gpuless_tasks_per_node;
-  std::int64_t free_cpu_milli = INT64_MAX, free_mem_mib = INT64_MAX, free_disk_mib = INT64_MAX;
-  Source source;
-  bool slow = false;
-  bool used = false;
-  bool for_gangs_only = false;
-};
-
-std::int64_t cpu_milli_of(const Resources& r) {
-  return r.cpu_milli > 0 ? r.cpu_milli : limits::task_cpu_milli_assumed;
-}
-
-Bin bin_of(const Machine& machine, const Source& source) {
-  const bool sized = machine.cpu_milli > 0;
-  const auto& can = source.pool->capabilities;
-  return {.machine = machine.name,
-          .gpu_type = machine.gpus > 0 ? source.gpu_type() : "",
-          .free_milli = std::int64_t{1000} * machine.gpus,
-          .free_cpu_milli = sized ? machine.cpu_milli : INT64_MAX,
-          .free_mem_mib = sized ? machine.mem_mib : INT64_MAX,
-          .free_disk_mib = can && can->disk_mib_max > 0 ? machine.disk_mib : INT64_MAX,
-          .source = source};
-}
 
 class Planner {
  public:
@@ -64,7 +32,8 @@ class Planner {
         context_(context),
         now_(context.now),
         draft_{.next_machine = state.next_machine, .next_account = state.next_node},
-        limits_(state, context.billed) {
+        limits_(state, context.billed),
+        lending_(state) {
     for (const auto& [id, pool] : state.pools)
       for (const Source& source : sources_of(pool))
         sources_.push_back(source);
@@ -87,10 +56,11 @@ class Planner {
       const Source source = source_of(machine, pool);
       if (slow)
         slow_.push_back(source);
-      Bin bin = bin_of(machine, source);
-      bin.slow = slow;
-      bin.for_gangs_only = part_of_gang;
-      draft_.bins.insert(draft_.bins.end(), machine.nodes, bin);
+      for (Bin& bin : bins_of(state, machine, source)) {
+        bin.slow = slow;
+        bin.for_gangs_only = part_of_gang;
+        draft_.bins.push_back(std::move(bin));
+      }
     }
   }
 
@@ -157,15 +127,6 @@ class Planner {
     });
   }
 
-  // A machine that is sized to the single jobs it will be ordered for.
-  struct Sized {
-    std::int64_t milli = 0;
-    std::int64_t cpu_milli = 0, mem_mib = 0;
-    std::int32_t tasks = 0;
-    JobId first;
-  };
-  using SizedMachines = std::map<PoolId, std::vector<Sized>>;
-
   // Elements of an array are alike; every other job is considered separately.
   using Kind = std::pair<ProjectId, JobId>;
   static Kind kind_of(const Job& job) { return {job.project, job.array ? job.array : job.id}; }
@@ -184,9 +145,7 @@ class Planner {
       if (unserved_.contains(kind_of(job)))
         continue;
       // What its quotas hold back needs no machine, and takes nothing from other projects' turn.
-      std::int64_t milli = 0;
-      for (const JobSpec& part : parts_of(*job.spec))
-        milli += wanted_milli(part.resources, 1) * part.nodes;
+      const std::int64_t milli = all_milli(*job.spec);
       if (!limits_.take(job, milli))
         continue;
       const auto [at, fresh] = waits.try_emplace(kind_of(job), false);
@@ -194,20 +153,25 @@ class Planner {
         at->second = waits_for_capacity(state_, job, now_);
       if (!at->second)
         continue;
-      if (!job.spec->roles.empty()) {
+      if (!job.spec->roles.empty())
         order_for_group(job, sized);
-        continue;
-      }
-      if (pack(job))
-        continue;
-      const auto source = choose(job);
-      if (source && limits_.pays(job, rate_on(*source, *job.spec), milli))
-        order_for(job, *source, sized[source->pool->id]);
-      else
-        unserved_.insert(kind_of(job));
+      else if (!pack(job))
+        order_for_single(job, milli, sized);
     }
     for (const auto& [id, machines] : sized)
       order_sized(state_.pools.at(id), machines);
+  }
+
+  // Jobs alone and gangs.
+  void order_for_single(const Job& job, std::int64_t milli, SizedMachines& sized) {
+    const auto source = choose(job);
+    if (!source || !is_lent_to(job, *source) ||
+        !limits_.pays(job, charged_on(*source, *job.spec), milli)) {
+      unserved_.insert(kind_of(job));
+      return;
+    }
+    if (!order_for(job, *source, sized[source->pool->id]))
+      lending_.will_start(job, milli);
   }
 
   // The members of a group may share machines, so each is looked at like a job of its own; like the
@@ -250,10 +214,10 @@ class Planner {
       const auto source = choose(member);
       if (!source)
         return false;
-      rate.nano_usd_per_s += rate_on(*source, *member.spec).nano_usd_per_s;
+      rate.nano_usd_per_s += charged_on(*source, *member.spec).nano_usd_per_s;
       milli += wanted_milli(member.spec->resources, 1);
       asks = true;
-      order_for(member, *source, with[source->pool->id]);
+      (void)order_for(member, *source, with[source->pool->id]);
       return true;
     };
     bool all = true;
@@ -264,7 +228,11 @@ class Planner {
       all = all && (machines.size() == sized[id].size() ||
                     may_order({.pool = &state_.pools.at(id)},
                               static_cast<std::uint32_t>(machines.size())));
-    if (all && (!asks || limits_.pays(job, rate, milli))) {
+    const GroupNeed need = group_need(before.bins, draft_.bins) + group_need(sized, with);
+    if (all && lending_.lets(job, need.taken_milli, need.more_milli) &&
+        (!asks || limits_.pays(job, rate, milli))) {
+      lend(draft_.bins, before.bins, lending_.borrowed(job, need.taken_milli));
+      lending_.will_start(job, need.taken_milli);
       sized = std::move(with);
       return true;
     }
@@ -288,10 +256,15 @@ class Planner {
         waiting_milli_[job.spec->resources.gpu_types] += wanted_milli(job.spec->resources, 1);
     }
   }
-  // What the job would be charged for a second on this machine, as far as that is known.
-  static Rate rate_on(const Source& source, const JobSpec& spec) {
-    const std::int64_t gpus = spec.resources.takes_node() ? source.gpus() : spec.resources.gpus;
-    return {source.price().nano_usd_per_s / std::max(1, source.gpus()) * gpus * spec.nodes};
+  // Whether other projects' guarantees leave it what it asks for when the machines of this source
+  // have come for it.
+  bool is_lent_to(const Job& job, const Source& source) const {
+    const std::int64_t brought = brought_milli(source, *job.spec);
+    return lending_.lets(job, job.spec->resources.takes_node() ? brought : all_milli(*job.spec),
+                         brought);
+  }
+  Rate charged_on(const Source& source, const JobSpec& spec) const {
+    return rate_on(state_, source, spec, context_.prices);
   }
   std::int64_t useful_gpus(const JobSpec& spec, const Source& source) const {
     const Resources& r = spec.resources;
@@ -324,13 +297,15 @@ class Planner {
     }
   }
 
-  void order_for(const Job& job, const Source& source, std::vector<Sized>& sized) {
+  // True: the job is counted as packed; else it shares a machine that is sized at the end.
+  bool order_for(const Job& job, const Source& source, std::vector<SizedMachine>& sized) {
+    draft_.ordered_for.insert(job.id);
     const JobSpec& spec = *job.spec;
     PoolCapabilities can = source.pool->capabilities.value_or(PoolCapabilities{});
     can.sizes_to_demand = can.sizes_to_demand && !source.offer;
     if (spec.nodes == 1 && can.sizes_to_demand) {
       size_for(job, *source.pool, sized);
-      return;
+      return false;
     }
     Machine machine{.nodes = 1, .gpus = source.gpus(), .job = job.id};
     if (can.sizes_to_demand) {
@@ -349,7 +324,7 @@ class Planner {
     } else {
       order(source, machine, fmt::format("job {} waits for free capacity", job.id.value));
     }
-    (void)pack(job);
+    return pack(job);
   }
 
   // The jobs like this one that wait share the machine, as far as its GPUs go round.
@@ -363,29 +338,29 @@ class Planner {
   }
 
   // Into the first of the machines that has GPUs and task slots left, or into another one.
-  static void size_for(const Job& job, const Pool& pool, std::vector<Sized>& sized) {
+  static void size_for(const Job& job, const Pool& pool, std::vector<SizedMachine>& sized) {
     const Resources& r = job.spec->resources;
     const std::int64_t milli = wanted_milli(r, pool.gpus), cpu = cpu_milli_of(r);
-    auto at = std::find_if(sized.begin(), sized.end(), [&](const Sized& machine) {
+    auto at = std::find_if(sized.begin(), sized.end(), [&](const SizedMachine& machine) {
       return machine.milli + milli <= std::int64_t{1000} * pool.gpus &&
              machine.cpu_milli + cpu <= gpuless_tasks_per_node * std::int64_t{1000} &&
              machine.tasks < gpuless_tasks_per_node;
     });
     if (at == sized.end())
-      at = sized.insert(sized.end(), Sized{.first = job.id});
+      at = sized.insert(sized.end(), SizedMachine{.first = job.id});
     at->milli += milli;
     at->cpu_milli += cpu;
     at->mem_mib += r.mem_mib;
     ++at->tasks;
   }
 
-  void order_sized(const Pool& pool, const std::vector<Sized>& machines) {
-    for (const Sized& sized : machines) {
+  void order_sized(const Pool& pool, const std::vector<SizedMachine>& machines) {
+    for (const SizedMachine& sized : machines) {
       if (!may_order({.pool = &pool}, 1))
         return;
       order({.pool = &pool},
             {.nodes = 1,
-             .gpus = static_cast<std::int32_t>((sized.milli + 999) / 1000),
+             .gpus = sized.gpus(),
              .cpu_milli = sized.cpu_milli,
              .mem_mib = sized.mem_mib,
              .job = sized.first},
@@ -396,35 +371,56 @@ class Planner {
   // Into what is on its way; all tasks of a job or none. A machine that is late counts only where
   // no other pool can be asked.
   bool pack(const Job& job) {
-    const JobSpec& spec = *job.spec;
     for (const bool slow : {false, true}) {
       if (slow && choose(job))
         return false;
       const std::vector<Bin*> chosen = bins_for(job, slow);
       if (chosen.empty())
         continue;
-      for (Bin* bin : chosen) {
-        bin->free_milli -= wanted_milli(spec.resources, bin->source.gpus());
-        bin->free_cpu_milli -= cpu_milli_of(spec.resources);
-        bin->free_mem_mib -= spec.resources.mem_mib;
-        bin->free_disk_mib -= spec.resources.disk_mib;
-        --bin->tasks_free;
-        bin->used = true;
-      }
+      take(job, chosen);
       return true;
     }
     return false;
   }
 
+  // Groups are counted together (group_at_place).
+  void take(const Job& job, const std::vector<Bin*>& chosen) {
+    const Resources& r = job.spec->resources;
+    std::int64_t taken = 0;
+    for (Bin* bin : chosen) {
+      taken += wanted_milli(r, bin->source.gpus());
+      bin->take(r);
+    }
+    if (place_)
+      return;
+    std::int64_t borrowed = lending_.borrowed(job, taken);
+    for (Bin* bin : chosen) {
+      const std::int64_t lent = std::min(borrowed, wanted_milli(r, bin->source.gpus()));
+      bin->lent_milli += lent;
+      borrowed -= lent;
+    }
+    lending_.will_start(job, taken);
+  }
+  // Whether guarantees would let the job start when these have come.
+  bool are_open_to(const Job& job, const std::vector<Bin*>& chosen) const {
+    std::int64_t asked = 0, more = 0;
+    for (const Bin* bin : chosen) {
+      asked += wanted_milli(job.spec->resources, bin->source.gpus());
+      more += bin->more_milli();
+    }
+    return place_ || lending_.lets(job, asked, more);
+  }
+
   bool elsewhere(const Source& source) const { return place_ && !same_place(*place_, source); }
 
-  // As many bins as the job has nodes, all at one place; none if they do not suffice.
+  // As many bins as the job has nodes, all at one place and not guaranteed to others; none if they
+  // do not suffice.
   std::vector<Bin*> bins_for(const Job& job, bool slow) {
     const JobSpec& spec = *job.spec;
     std::vector<Bin*> usable;
     for (Bin& bin : draft_.bins) {
       const bool rented = bin.source.offer != nullptr;
-      if (usable.size() == spec.nodes && !rented)
+      if (usable.size() == spec.nodes && !rented && are_open_to(job, usable))
         break;
       if ((bin.slow && !slow) || (bin.for_gangs_only && spec.nodes < 2 && !place_) ||
           elsewhere(bin.source))
@@ -442,7 +438,7 @@ class Planner {
       for (std::size_t i = first; i < usable.size() && chosen.size() < spec.nodes; ++i)
         if (same_place(usable[first]->source, usable[i]->source))
           chosen.push_back(usable[i]);
-      if (chosen.size() == spec.nodes)
+      if (chosen.size() == spec.nodes && are_open_to(job, chosen))
         return chosen;
     }
     return {};
@@ -485,10 +481,22 @@ class Planner {
     draft_.count[pool.id] += machine.nodes;
     draft_.ordered[pool.id] += machine.nodes;
     draft_.spends[pool.id] += source.price().nano_usd_per_s * machine.nodes;
-    Bin bin = bin_of(machine, source);
-    bin.used = true;
-    draft_.bins.insert(draft_.bins.end(), machine.nodes, bin);
+    for (Bin& bin : bins_of(state_, machine, source)) {
+      bin.used = true;
+      draft_.bins.push_back(std::move(bin));
+    }
     events_.push_back(MachineWanted{std::move(machine), std::move(why)});
+  }
+
+  // Whether the job that the machine was ordered for waits, and needs another one all the same. A
+  // job that has found a place in what is on its way, or that a quota or a guarantee holds back,
+  // only waits.
+  bool came_too_late(const Machine& machine) const {
+    const Job* job = state_.find_job(machine.job);
+    return is_unused(state_, machine) &&
+           (unserved_.contains(kind_of(*job)) || draft_.ordered_for.contains(job->id)) &&
+           Lending(state_).lets(*job, all_milli(*job->spec),
+                                std::int64_t{1000} * machine.gpus * machine.nodes);
   }
 
   void give_back() {
@@ -510,11 +518,11 @@ class Planner {
           // have started elsewhere only briefly.
           if (!needed.contains(name) && draft_.count[machine.pool] > pool.machines_min &&
               machine.wanted_at + limits::pool_second_thoughts < now_)
-            release("no job waits for it any more", is_unused(state_, machine));
+            release("no job waits for it any more", came_too_late(machine));
           else if (failed_to_join(state_, machine, context_))
             release(fmt::format("its agent did not connect within {}",
                                 format_duration(limits::machine_join_max)),
-                    is_wasted(state_, machine, events_));
+                    is_wasted(state_, machine, events_, now_));
           break;
         case MachineState::here:
           if (machine.ends_at && machine.ends_at - limits::pool_end_margin < now_)
@@ -523,7 +531,7 @@ class Planner {
                    all_nodes_came(state_, machine, now_) && !needed.contains(name) &&
                    draft_.count[machine.pool] > pool.machines_min)
             release(fmt::format("idle for {}", format_duration(pool.idle)),
-                    is_wasted(state_, machine, events_));
+                    is_wasted(state_, machine, events_, now_));
           break;
         case MachineState::releasing:
           break;
@@ -540,6 +548,7 @@ class Planner {
     std::map<PoolId, std::int64_t> spends;    // nano-dollars per second
     std::vector<Bin> bins;
     std::set<std::string> caches;  // disks of machines that are ordered in this plan
+    std::set<JobId> ordered_for;
   };
 
   const State& state_;
@@ -547,6 +556,7 @@ class Planner {
   WallTime now_;
   Draft draft_;
   DemandLimits limits_;
+  Lending lending_;
   std::vector<Source> sources_;  // everything that may be ordered
   std::optional<Source> place_;  // where the members of the group must be that is looked at
   using SourceKey = std::tuple<PoolId, std::string, std::string, std::string, bool, std::string>;

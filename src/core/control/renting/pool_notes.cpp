@@ -8,9 +8,12 @@
 #include "core/control/decide/decider.h"
 #include "core/control/decide/node_gone.h"
 #include "core/control/renting/caches.h"
+#include "core/control/renting/demand_limits.h"
+#include "core/control/renting/lending.h"
 #include "core/control/renting/offers.h"
 #include "core/control/renting/pool_limits.h"
 #include "core/control/renting/unused.h"
+#include "core/ledger/meter.h"
 
 namespace billow::control {
 namespace {
@@ -37,6 +40,42 @@ std::string idle_text(const State& state, const Pool& pool) {
                      gpus == 1 ? "" : "s", format_duration(pool.idle));
 }
 
+std::string join_ids(const std::set<JobId>& jobs) {
+  std::vector<std::string> ids;
+  for (const JobId id : jobs)
+    ids.push_back(std::to_string(id.value));
+  return join(ids, ", ");
+}
+
+// Some of what was ordered for a gang or a group has joined, and waits for the rest.
+struct GangNews {
+  std::uint32_t joined = 0, ordered = 0;
+  // "2 of 3 nodes for it have joined"; empty: none has.
+  std::string text() const {
+    if (joined == 0)
+      return {};
+    return joined < ordered ? fmt::format("{} of {} nodes for it have joined", joined, ordered)
+                            : fmt::format("{} node{} for it {} joined", joined,
+                                          joined == 1 ? "" : "s", joined == 1 ? "has" : "have");
+  }
+};
+GangNews gang_news(const State& state, const Job& job, const Pool& pool) {
+  GangNews news;
+  const JobSpec& spec = *job.spec;
+  if (spec.nodes < 2 && spec.roles.empty())
+    return news;
+  for (const auto& [name, machine] : state.machines) {
+    if (machine.pool != pool.id || machine.job != job.id || machine.is_disk() ||
+        machine.state == MachineState::releasing)
+      continue;
+    news.ordered += machine.nodes;
+    news.joined += static_cast<std::uint32_t>(nodes_of(state, machine).size());
+  }
+  // The members of a group share nodes.
+  news.ordered = spec.roles.empty() ? std::max(news.ordered, spec.nodes) : news.ordered;
+  return news;
+}
+
 // A machine came for the job, and the job did not start on it.
 std::string vain_text(const State& state, const Job& job, const Pool& pool, WallTime now) {
   const JobId kind = kind_of_job(state, job.id);
@@ -55,6 +94,43 @@ std::string vain_text(const State& state, const Job& job, const Pool& pool, Wall
   return {};
 }
 
+// What its machines would bring is guaranteed to others.
+std::string guarantee_note(const State& state, const Job& job, const Pool& pool) {
+  std::int64_t more = 0;
+  for (const Source& source : sources_of(pool))
+    more = std::max(more, job.spec->roles.empty()
+                              ? brought_milli(source, *job.spec)
+                              : std::int64_t{1000} * source.gpus() * job.spec->nodes);
+  const std::int64_t asked = job.spec->resources.takes_node() ? more : all_milli(*job.spec);
+  if (Lending(state).lets(job, asked, more))
+    return {};
+  return fmt::format(
+      "Pool {} brings no machine for it: the GPUs are guaranteed to other projects. Add --spot, or "
+      "let an admin change the guarantees (billow project set).",
+      pool.name);
+}
+
+// No machine of the pool is paid for by its budgets.
+std::string budget_note(const State& state, const Job& job, const Pool& pool) {
+  if (state.money.budgets.empty())
+    return {};
+  // What the head asks, where nobody has set a price.
+  static const ledger::PriceBook market = ledger::PriceBook::market();
+  std::string refused;
+  for (const Source& source : sources_of(pool)) {
+    if (!fits(state, job, source))
+      continue;
+    const Status paid =
+        Purse(state, state.billed)
+            .take(job, rate_on(state, source, *job.spec, &market), all_milli(*job.spec));
+    if (paid)
+      return {};
+    refused = fmt::format("Pool {} brings no machine for it: {}. What would help: {}.", pool.name,
+                          paid.error().message, paid.error().hint);
+  }
+  return refused;
+}
+
 std::string pool_note(const State& state, const Job& job, const Pool& pool, WallTime now) {
   std::uint32_t machines = 0;
   const Machine* coming = nullptr;
@@ -70,9 +146,11 @@ std::string pool_note(const State& state, const Job& job, const Pool& pool, Wall
   if (pool.denied_until > now)
     return fmt::format("Pool {} refused ({}). It is asked again in {}.", pool.name, pool.denied,
                        format_duration(pool.denied_until - now));
+  const GangNews gang = gang_news(state, job, pool);
   if (coming)
     return fmt::format(
-        "Pool {}: {} was ordered {} ago{}{}.{}{}", pool.name, coming->name,
+        "Pool {}: {}{} was ordered {} ago{}{}.{}{}", pool.name,
+        gang.joined > 0 ? gang.text() + "; " : "", coming->name,
         format_duration(now - coming->wanted_at),
         coming->offer ? ": " + offer_text(*coming->offer) : "",
         coming->note.empty() ? "" : fmt::format(": {}", without_period(coming->note)),
@@ -81,14 +159,20 @@ std::string pool_note(const State& state, const Job& job, const Pool& pool, Wall
         idle_text(state, pool));
   if (std::string vain = vain_text(state, job, pool, now); !vain.empty())
     return vain;
-  if (machines + (job.spec->roles.empty() ? job.spec->nodes : 1) > pool.machines_max)
+  if (gang.joined > 0 && gang.joined < gang.ordered)
+    return fmt::format(
+        "Pool {}: {}. The others did not come. When these have been idle for {} (--idle), they are "
+        "released, and all are ordered again.",
+        pool.name, gang.text(), format_duration(pool.idle));
+  const bool all_came = gang.joined > 0;
+  if (!all_came && machines + (job.spec->roles.empty() ? job.spec->nodes : 1) > pool.machines_max)
     return fmt::format("Pool {} is full: {} of at most {} machines exist.", pool.name, machines,
                        pool.machines_max);
   if (pool.capabilities && pool.capabilities->from_offers && pool.offers.empty())
     return fmt::format("Pool {} has no offers yet: its provider is being asked.", pool.name);
   const JobId kind = kind_of_job(state, job.id);
   for (const UnusedMachine& unused : pool.unused)
-    if (unused.job == kind)
+    if (unused.joined && unused.job == kind)
       return fmt::format("Pool {} is not used again for this job: its machine {} could not run it.",
                          pool.name, unused.machine);
   if (orders_left(pool, now) == 0)
@@ -97,6 +181,15 @@ std::string pool_note(const State& state, const Job& job, const Pool& pool, Wall
   if (pool.spend_max_h.value > 0)
     return fmt::format("Pool {} spends at most {} an hour (--max-hourly).", pool.name,
                        format_usd(pool.spend_max_h));
+  if (!DemandLimits(state, state.billed).take(job, all_milli(*job.spec)))
+    return fmt::format(
+        "Pool {} brings no machine for it: the limits of its project, its user or its array let "
+        "nothing more start now (billow project list).",
+        pool.name);
+  if (std::string kept = guarantee_note(state, job, pool); !kept.empty())
+    return kept;
+  if (std::string unpaid = budget_note(state, job, pool); !unpaid.empty())
+    return unpaid;
   if (!job.spec->roles.empty())
     return fmt::format(
         "Pool {} orders machines for all {} members of a group or for none: they do not fit into "
@@ -117,6 +210,26 @@ std::string price_note(const State& state, const Job& job, const Pool& pool) {
       "Pool {} rents nothing for it: its cheapest offer, {}, is not within --max-price {} per GPU "
       "and hour.",
       pool.name, offer_text(*cheapest->offer), format_usd(most));
+}
+
+// What machines of a pool without offers are like, for a job that none of them can hold: to wait
+// for a pool would be wrong advice.
+std::string unsuited_note(const Job& job, const Pool& pool) {
+  const std::vector<std::string>& named = job.spec->place.pools;
+  const bool meant = named.empty() || std::ranges::count(named, pool.name) > 0;
+  if (!meant || (pool.capabilities && pool.capabilities->from_offers))
+    return {};
+  std::string have = pool.gpus == 0 ? "no GPU"
+                                    : fmt::format("{} {} GPU{}", pool.gpus, pool.gpu_type,
+                                                  pool.gpus == 1 ? "" : "s");
+  if (const LearnedShape* last = learned_of({.pool = &pool}))
+    have +=
+        fmt::format(", {:g} CPUs and {} GiB of memory, as the last one had",
+                    static_cast<double>(last->node.cpu_milli) / 1000, last->node.mem_mib / 1024);
+  return fmt::format(
+      "Pool {} brings no machine for it, because none could run it: they have {}; at most {} at a "
+      "time. Ask for what they have, or submit it for other machines.",
+      pool.name, have, pool.machines_max);
 }
 
 const char* answer_text(RefusalKind kind) {
@@ -152,6 +265,8 @@ std::vector<std::string> pool_notes(const State& state, const Job& job, WallTime
   std::vector<std::string> notes;
   if (job.state != JobState::queued)
     return notes;
+  const bool never =
+      !some_pool_could_run(state, job) && !sched::feasible(state.index, request_of(state, job));
   for (const auto& [id, pool] : state.pools) {
     if (pool.state != PoolState::removing && outlasts(*job.spec, pool))
       notes.push_back(fmt::format(
@@ -163,10 +278,50 @@ std::vector<std::string> pool_notes(const State& state, const Job& job, WallTime
       continue;
     std::string note = could_run(state, job, pool) ? pool_note(state, job, pool, now)
                                                    : price_note(state, job, pool);
+    if (note.empty() && never && !outlasts(*job.spec, pool))
+      note = unsuited_note(job, pool);
     if (!note.empty())
       notes.push_back(std::move(note));
   }
   return notes;
+}
+
+std::string silent_note(const State& state, const Machine& machine) {
+  if (machine.state != MachineState::here || machine.is_disk())
+    return {};
+  std::set<JobId> jobs;
+  bool silent = false, rerun = true;
+  for (const NodeId id : nodes_of(state, machine)) {
+    silent = silent || !state.nodes.at(id).reachable;
+    if (const auto on = state.tasks_on.find(id); on != state.tasks_on.end())
+      for (const TaskId task : on->second) {
+        const JobId job = state.tasks.at(task).job;
+        jobs.insert(job);
+        rerun = rerun && state.jobs.at(job).spec->rerun_if_lost;
+      }
+  }
+  if (!silent)
+    return {};
+  const Pool& pool = state.pools.at(machine.pool);
+  const std::string idle = format_duration(pool.idle);
+  const std::string now = "to end it now: billow machine release " + machine.name;
+  if (jobs.empty())
+    return fmt::format("its machine is released after {} without jobs (--idle); {}", idle, now);
+  if (rerun)
+    return fmt::format(
+        "its jobs restart elsewhere soon, then its machine is released after {} without jobs "
+        "(--idle); {}",
+        idle, now);
+  return fmt::format(
+      "its machine is kept and billed because {} {} may still run there, until its agent answers "
+      "or {} stopped; {}",
+      jobs.size() == 1 ? "job" : "jobs", join_ids(jobs),
+      jobs.size() == 1 ? "the job is" : "the jobs are", now);
+}
+
+std::string silent_note(const State& state, const Node& node) {
+  const Machine* machine = node.reachable ? nullptr : machine_of(state, node.offer.name);
+  return machine && machine->pool == node.pool ? silent_note(state, *machine) : std::string();
 }
 
 std::vector<std::string> order_notes(const State& state, const Job& job, WallTime now) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <tuple>
 
 #include "base/limits.h"
 #include "base/text.h"
@@ -44,14 +45,28 @@ bool has_joined(const State& state, const Machine& machine) {
 }
 
 // The provider's id of the machine that the node runs on, as its agent says; empty: it does not.
-std::string id_of_node(const State& state, const Machine& machine) {
-  for (const NodeId id : nodes_of(state, machine)) {
-    const auto& labels = state.nodes.at(id).offer.labels;
-    for (const char* key : {"provider-id", "instance-id", "slurm-job"})
-      if (const auto found = labels.find(key); found != labels.end())
-        return found->second;
-  }
+std::string id_said_by(const Node& node) {
+  for (const char* key : {"provider-id", "instance-id", "slurm-job"})
+    if (const auto found = node.offer.labels.find(key); found != node.offer.labels.end())
+      return found->second;
   return {};
+}
+
+std::string id_of_node(const State& state, const Machine& machine) {
+  for (const NodeId id : nodes_of(state, machine))
+    if (std::string said = id_said_by(state.nodes.at(id)); !said.empty())
+      return said;
+  return {};
+}
+
+// The ids on which the nodes of a gang's machine run: one of the whole order, or one of each node.
+// Empty: not all of them are known.
+std::set<std::string> ids_of_gang(const State& state, const Machine& machine) {
+  const std::vector<NodeId> nodes = nodes_of(state, machine);
+  std::set<std::string> out;
+  for (const NodeId id : nodes)
+    out.insert(id_said_by(state.nodes.at(id)));
+  return nodes.size() < machine.nodes || out.contains("") ? std::set<std::string>() : out;
 }
 
 bool node_answers(const State& state, const Machine& machine) {
@@ -89,7 +104,9 @@ class Family {
 
   void told_apart(std::vector<MachineSighting>& out) {
     const bool unknown = !main_ && ended_.empty() && twins_.empty();
-    if (unknown || (main_ && (main_->nodes > 1 || main_->is_disk()))) {
+    if (main_ && main_->nodes > 1)
+      return gang_told_apart(out);
+    if (unknown || (main_ && main_->is_disk())) {
       std::ranges::move(left_, std::back_inserter(out));
       return;
     }
@@ -127,6 +144,27 @@ class Family {
  private:
   using At = std::vector<MachineSighting>::iterator;
 
+  // The nodes of one order may be listed one by one, so two ids do not mean two machines. When all
+  // nodes have said on which ids they run, and these are listed, other ids are twins.
+  void gang_told_apart(std::vector<MachineSighting>& out) {
+    for (const Machine* twin : twins_)
+      for (At seen = find(twin->external); seen != left_.end(); seen = find(twin->external))
+        take(seen, twin->name, true, out);
+    const std::set<std::string> own = ids_of_gang(state_, *main_);
+    const auto is_own = [&](const MachineSighting& seen) {
+      return std::ranges::any_of(own, [&](const auto& id) { return same_id(id, seen.external); });
+    };
+    const bool known = !own.empty() && std::ranges::all_of(own, [&](const auto& id) {
+      const At seen = find(id);
+      return seen != left_.end() && !seen->ended;
+    });
+    for (MachineSighting& seen : left_)
+      if (!known || is_own(seen))
+        out.push_back(std::move(seen));
+      else if (!seen.ended)
+        add_new(std::move(seen), out);
+  }
+
   bool was_billed(const std::string& external) const {
     return std::any_of(ended_.begin(), ended_.end(), [&](const EndedMachine* one) {
       return !one->external.empty() && same_id(one->external, external);
@@ -141,13 +179,15 @@ class Family {
     return std::any_of(twins_.begin(), twins_.end(),
                        [&](const Machine* twin) { return same_id(twin->external, seen.external); });
   }
-  // The oldest that still exists and is not known to be another machine.
+  // The oldest that still exists and is not known to be another machine. One that still waits in a
+  // queue has no beginning yet: it comes after those that run.
   At first_living() {
+    const auto age = [](const MachineSighting& seen) {
+      return std::tuple(seen.billed_from.ns == 0, seen.billed_from, seen.external);
+    };
     At out = left_.end();
     for (At at = left_.begin(); at != left_.end(); ++at)
-      if (!at->ended && !is_twin(*at) &&
-          (out == left_.end() ||
-           std::pair(at->billed_from, at->external) < std::pair(out->billed_from, out->external)))
+      if (!at->ended && !is_twin(*at) && (out == left_.end() || age(*at) < age(*out)))
         out = at;
     return out;
   }
@@ -230,6 +270,9 @@ Machine twin_from(const State& state,
   if (main != state.machines.end() && main->second.pool == pool.id) {
     twin.offer = main->second.offer;
     twin.gpus = main->second.gpus;
+    // One id of all nodes: the twin has as many.
+    if (main->second.nodes > 1 && ids_of_gang(state, main->second).size() == 1)
+      twin.nodes = main->second.nodes;
   }
   twin.billed_from = seen.billed_from;
   for (const EndedMachine& ended : pool.ended) {
@@ -256,24 +299,23 @@ Machine twin_from(const State& state,
   return twin;
 }
 
-// The clocks of provider and head may differ by so much.
-constexpr Duration clocks_differ = minutes(1);
-
-// Whether it is known that the twin is not the node.
+// Whether it is known that the twin is not the node. When each was created does not tell: the
+// provider says it by its own clock, and when the node joined is known by that of the head.
 bool is_surplus(const State& state,
                 const Machine& twin,
                 const Machine& main,
                 const std::vector<MachineSighting>& listed) {
   if (!has_joined(state, main))
     return true;  // the other one will be (must_wait_for_twin)
+  if (main.nodes > 1)
+    return true;  // none of its nodes runs there
   const std::string node = id_of_node(state, main);
   if (!node.empty() && same_id(node, main.external))
     return !same_id(node, twin.external);
   const bool starting = std::any_of(listed.begin(), listed.end(), [&](const MachineSighting& seen) {
     return seen.name == twin.name && seen.starting && !seen.ended;
   });
-  return (starting && node_answers(state, main)) ||
-         (main.here_at && twin.billed_from && main.here_at + clocks_differ < twin.billed_from);
+  return starting && node_answers(state, main);
 }
 
 }  // namespace
@@ -285,9 +327,15 @@ std::vector<MachineSighting> tell_apart(const State& state,
   for (const MachineSighting& seen : listed) {
     const std::string& name = seen.twin_of.empty() ? seen.name : seen.twin_of;
     auto& group = by_name[name];
-    group.push_back(seen);
-    group.back().name = name;
-    group.back().twin_of.clear();
+    // A list that names a machine twice shows no second one.
+    const auto same = std::ranges::find_if(group, [&](const MachineSighting& other) {
+      return !seen.external.empty() && other.external == seen.external;
+    });
+    const auto at = same == group.end() ? group.insert(same, seen) : same;
+    if (at->ended && !seen.ended)
+      *at = seen;
+    at->name = name;
+    at->twin_of.clear();
   }
   std::vector<MachineSighting> out;
   for (auto& [name, group] : by_name)
@@ -329,7 +377,9 @@ bool settle_twins(const State& state,
     const std::string why = words_of(twin.twin_of, twin.external);
     if (found == state.machines.end() || found->second.pool != pool.id ||
         gone.contains(twin.twin_of) || is_surplus(state, twin, found->second, listed)) {
-      events.push_back(MachineReleased{twin.name, why});
+      // Nothing runs under its name any more: an order that was refused brought it all the same.
+      const bool unused = found == state.machines.end() && !gone.contains(twin.twin_of);
+      events.push_back(MachineReleased{twin.name, why, unused});
       continue;
     }
     const Machine& main = found->second;

@@ -13,8 +13,9 @@ namespace billow::control {
 
 // Names every listed machine after the machine of the state that it is, by the provider's ids. What
 // is listed under the name of a machine and is another one gets the name of a twin (and `twin_of`).
-// Machines of several nodes are left as listed: their nodes may be listed one by one. Applied to
-// its own result it changes nothing.
+// The nodes of one machine may be listed one by one, so machines of several nodes are left as
+// listed until all their nodes say on which ids they run. Applied to its own result it changes
+// nothing.
 std::vector<MachineSighting> tell_apart(const State& state,
                                         const Pool& pool,
                                         const std::vector<MachineSighting>& listed);

@@ -5,6 +5,8 @@
 #include <algorithm>
 
 #include "core/control/decide/node_gone.h"
+#include "core/control/renting/demand_limits.h"
+#include "core/control/renting/lending.h"
 #include "core/control/renting/pool_limits.h"
 
 namespace billow::control {
@@ -35,21 +37,33 @@ std::string counted_by(const EventBody& event) {
   return {};
 }
 
-// Whether another node of the same gang has been given back, and has counted.
-bool another_counted(const State& state, const Machine& machine, const Events& events) {
+// How many other nodes of the same gang have been given back, and have counted.
+std::size_t others_counted(const State& state, const Machine& machine, const Events& events) {
   const auto is_sibling = [&](const Machine& other) {
     return other.name != machine.name && other.job == machine.job && other.pool == machine.pool &&
            !other.booked.empty();
   };
-  return std::ranges::any_of(state.machines,
-                             [&](const auto& entry) {
-                               return entry.second.state == MachineState::releasing &&
-                                      is_sibling(entry.second);
-                             }) ||
-         std::ranges::any_of(events, [&](const EventBody& event) {
-           const auto found = state.machines.find(counted_by(event));
-           return found != state.machines.end() && is_sibling(found->second);
-         });
+  const auto earlier = std::ranges::count_if(state.machines, [&](const auto& entry) {
+    return entry.second.state == MachineState::releasing && is_sibling(entry.second);
+  });
+  const auto now = std::ranges::count_if(events, [&](const EventBody& event) {
+    const auto found = state.machines.find(counted_by(event));
+    return found != state.machines.end() && is_sibling(found->second);
+  });
+  return static_cast<std::size_t>(earlier + now);
+}
+
+// Whether other projects' guarantees keep the job back, and would do so if every machine that was
+// ordered for it were here and had all its GPUs.
+bool is_kept_back(const State& state, const Machine& machine, const Job& job) {
+  std::int64_t joined = 0;
+  for (const auto& [name, other] : state.machines)
+    if (other.pool == machine.pool && other.job == job.id && other.state != MachineState::releasing)
+      joined += joined_milli(state, other);
+  const std::int64_t ordered =
+      std::int64_t{1000} * machine.gpus * std::max(machine.nodes, job.spec->nodes);
+  return !Lending(state).lets(job, all_milli(*job.spec),
+                              std::max<std::int64_t>(0, ordered - joined));
 }
 
 // Whether another machine for the same job is on its way and not late.
@@ -104,19 +118,6 @@ bool came_in_vain(const State& state, const Machine& machine, JobId kind, WallTi
          !may_wait_for_gang(state, machine, state.pools.at(machine.pool), now);
 }
 
-namespace {
-
-// Since when an allocation runs, of which a list says when it ends; zero: not known.
-WallTime runs_since(const Machine& machine, const Pool& pool) {
-  const bool other_length = std::ranges::any_of(
-      pool.sbatch_args, [](const std::string& word) { return word.starts_with("--time"); });
-  if (!machine.ends_at || pool.time.ns == 0 || other_length)
-    return {};
-  return std::max(machine.wanted_at, machine.ends_at - pool.time);
-}
-
-}  // namespace
-
 // The account of a machine begins with its order, on a clock that nobody sets.
 bool failed_to_join(const State& state, const Machine& machine, const Context& context) {
   if (machine.state != MachineState::wanted)
@@ -125,11 +126,14 @@ bool failed_to_join(const State& state, const Machine& machine, const Context& c
   const bool bills = pool.capabilities && pool.capabilities->bills_from_order;
   if (const WallTime began = state.money.books.began(machine.account); machine.account && began)
     return began + limits::machine_join_max < context.billed;
-  const WallTime since = machine.offer || bills ? machine.wanted_at : runs_since(machine, pool);
+  // By the engine's clock, which may be behind: nothing runs before it was ordered.
+  const WallTime runs_since =
+      machine.billed_from ? std::max(machine.wanted_at, machine.billed_from) : WallTime{};
+  const WallTime since = machine.offer || bills ? machine.wanted_at : runs_since;
   return since && since + limits::machine_join_max < context.now;
 }
 
-bool is_wasted(const State& state, const Machine& machine, const Events& events) {
+bool is_wasted(const State& state, const Machine& machine, const Events& events, WallTime now) {
   if (machine.used || machine.state == MachineState::releasing || machine.is_disk() ||
       !machine.twin_of.empty())
     return false;
@@ -139,12 +143,18 @@ bool is_wasted(const State& state, const Machine& machine, const Events& events)
   const Job* job = state.find_job(machine.job);
   if (!job || job->state != JobState::queued)
     return false;
-  return machine.state != MachineState::here || !is_part_of_gang(machine, job) ||
-         gang_came(state, machine, *job) || !another_counted(state, machine, events);
+  if (machine.state != MachineState::here)
+    return true;
+  // What a quota, a budget or a guarantee holds back would not have started on any machine.
+  if (!could_use_a_machine(state, *job, now) || is_kept_back(state, machine, *job))
+    return false;
+  // One bad node of a large gang must not stop the pool.
+  const std::size_t counted_max = gang_came(state, machine, *job) ? 2 : 1;
+  return !is_part_of_gang(machine, job) || others_counted(state, machine, events) < counted_max;
 }
 
 bool ended_wasted(const State& state, const Machine& machine, const Events& events, WallTime now) {
-  if (!is_wasted(state, machine, events))
+  if (!is_wasted(state, machine, events, now))
     return false;
   // One whose end was announced would have run the job, as far as is known.
   const bool may_have_run_it =
@@ -160,17 +170,45 @@ bool is_spoilt(const Source& source, const Job& job, JobId kind) {
   return !one_by_one && unused_for(source, kind);
 }
 
+namespace {
+
+// The newest job for which the machines came that stop the pool now, if one still waits.
+const Job* waiting_job(const State& state, const Pool& pool) {
+  std::uint32_t left = pool.unused_in_row;
+  for (auto at = pool.unused.rbegin(); at != pool.unused.rend() && left > 0; ++at, --left)
+    if (const Job* job = state.find_job(at->job); job && job->state == JobState::queued)
+      return job;
+  return nullptr;
+}
+
+// What the last machine lacked, if that is known.
+std::string shortage(const Pool& pool) {
+  if (pool.unused.empty() || !pool.unused.back().joined)
+    return {};
+  for (const Source& source : sources_of(pool)) {
+    const LearnedShape* came = learned_of(source);
+    const auto ordered = static_cast<std::size_t>(source.gpus());
+    if (came && came->instance == pool.unused.back().instance && came->node.gpus.size() < ordered)
+      return fmt::format(", and the last one had {} of {} GPUs", came->node.gpus.size(), ordered);
+  }
+  return {};
+}
+
+}  // namespace
+
 void stop_useless_pools(const State& state, Events& events) {
   for (const auto& [id, pool] : state.pools) {
     if (pool.state != PoolState::active || !pool.stopped.empty() ||
         pool.unused_in_row < limits::pool_unused_max)
       continue;
-    const char* what = pool.machines_min > 0 ? "did not connect, or ran no job although one waited"
-                                             : "ran no job although one waited";
+    const Job* job = waiting_job(state, pool);
+    const std::string number = job ? std::to_string(job->id.value) : "";
     events.push_back(PoolStopped{
-        id, fmt::format("its last {} machines {}; find out why (billow explain JOB), then: billow "
-                        "pool retry {}",
-                        pool.unused_in_row, what, pool.name)});
+        id, fmt::format("its last {} machines {}ran no job although {} waited{}; find out why "
+                        "(billow explain {}), then: billow pool retry {}",
+                        pool.unused_in_row, pool.machines_min > 0 ? "did not connect, or " : "",
+                        job ? "job " + number : "one", shortage(pool), job ? number : "JOB",
+                        pool.name)});
   }
 }
 

@@ -1,6 +1,6 @@
 // Machines that wait for something, and those that were rented for nothing: no job ran on them
 // although one waited. Some of those in a row stop their pool (limits::pool_unused_max), whatever
-// the reason was. Internal to this module.
+// the reason was. Internal to this module, except failed_to_join.
 #pragma once
 
 #include "core/control/decide/decider.h"
@@ -33,9 +33,9 @@ bool is_spoilt(const Source& source, const Job& job, JobId kind);
 // wait for days before they cost anything.
 bool failed_to_join(const State& state, const Machine& machine, const Context& context);
 
-// Whether the machine was rented for nothing if it is given back now. Of the nodes of a gang that
-// were never here together one counts: `events` are those of this decision.
-bool is_wasted(const State& state, const Machine& machine, const Events& events);
+// Whether the machine was rented for nothing if it is given back now. Of the nodes of a gang one
+// counts, or two if all were here together: `events` are those of this decision.
+bool is_wasted(const State& state, const Machine& machine, const Events& events, WallTime now);
 // The same if it has ended by itself. One that was given back has been counted then.
 bool ended_wasted(const State& state, const Machine& machine, const Events& events, WallTime now);
 
