@@ -511,5 +511,38 @@ class Http(unittest.TestCase):
                 _http.parse_address(bad)
 
 
+class Questions(unittest.TestCase):
+    """deploy() asks a worker which Python it has."""
+
+    def ask(self, *answers):
+        server = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(server.close)
+        self.left = list(answers)
+
+        def serve():
+            connection, _ = server.accept()
+            with connection:
+                while self.left and connection.recv(65536):
+                    connection.sendall(self.left.pop(0))
+
+        threading.Thread(target=serve, daemon=True).start()
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/f/app/"
+        return _caller.Caller(_caller.Place(url, "", "", ""), None).ask("/.billow/hello")
+
+    def test_they_wait_for_an_endpoint_whose_last_start_failed(self):
+        away = (
+            b"HTTP/1.1 503 No\r\nX-Billow-Problem: 1\r\nRetry-After: 0\r\nContent-Length: 2\r\n"
+            b"\r\n{}"
+        )
+        good = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
+        self.assertEqual(self.ask(away, away, good), (200, b"{}"))
+        self.assertEqual(self.left, [])
+
+    def test_what_a_worker_refuses_is_not_asked_again(self):
+        refused = b"HTTP/1.1 503 No\r\nContent-Length: 2\r\n\r\nno"
+        self.assertEqual(self.ask(refused, refused), (503, b"no"))
+        self.assertEqual(len(self.left), 1)
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -157,6 +157,15 @@ class _Watch:
         self._running = False
 
 
+def _by_gateway(response: Response) -> bool:
+    return "x-billow-problem" in response.headers
+
+
+def _retry_after_s(response: Response) -> float:
+    wait = response.headers.get("retry-after", "")
+    return min(5.0, float(wait)) if wait.isdigit() else 0.5
+
+
 class Caller:
     """Sends calls to one deployed function."""
 
@@ -220,7 +229,9 @@ class Caller:
 
     # ---- one request
     def ask(self, path: str, timeout: float = 600.0) -> Tuple[int, bytes]:
-        """A question to a worker: (status, body)."""
+        """A question to a worker: (status, body). Like a call, it waits for an endpoint that cannot
+        serve at the moment."""
+        began = time.monotonic()
         while True:
             connection = self._pool.take()
             connection.set_timeout(timeout)
@@ -229,9 +240,16 @@ class Caller:
                 status, body = response.status, response.read()
             finally:
                 self._pool.give(connection)
-            if status != 401 or not self._key_is_new():
+            if status == 401 and self._key_is_new():
+                time.sleep(0.02)
+            elif (
+                status == 503
+                and _by_gateway(response)
+                and time.monotonic() - began < min(timeout, HOPELESS_S)
+            ):
+                time.sleep(_retry_after_s(response))
+            else:
                 return status, body
-            time.sleep(0.02)
 
     def _key_is_new(self) -> bool:
         return time.monotonic() - self._since < KEY_SPREADS_S
@@ -303,10 +321,9 @@ class Caller:
 
     def _refused(self, response: Response, place: Place) -> Ended:
         body = response.read()
-        by_gateway = "x-billow-problem" in response.headers
+        by_gateway = _by_gateway(response)
         problem = error_of(response.status, body, "the gateway" if by_gateway else "the worker")
-        wait = response.headers.get("retry-after", "")
-        wait_s = min(5.0, float(wait)) if wait.isdigit() else 0.5
+        wait_s = _retry_after_s(response)
         if not by_gateway:
             if response.status == 410:
                 # Workers on several machines: the gateway chooses which of them gets a call.
