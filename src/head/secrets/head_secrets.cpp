@@ -1,9 +1,7 @@
 // The head's part in secrets: what start orders are completed with.
-#include <fmt/format.h>
-
-#include "base/crypto.h"
 #include "base/log.h"
 #include "head/head.h"
+#include "head/secrets/gang_start.h"
 #include "net/wipe.h"
 
 namespace billow::head {
@@ -36,10 +34,7 @@ void Head::warn_of_lost_secrets() const {
 
 void Head::complete_start(wire::agent_v1::Start& start, bool confidential) {
   keeper_.fill(state(), start, confidential);
-  // The tasks of one attempt recognise each other by this key at their start barrier.
-  if (start.gang)
-    start.env["BILLOW_GANG_KEY"] = hmac_sha256_hex(
-        notify_key_, fmt::format("gang {} {}", start.job.value, start.env["BILLOW_ATTEMPT"]));
+  complete_gang_start(notify_key_, start);
 }
 
 }  // namespace billow::head
