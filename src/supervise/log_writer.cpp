@@ -14,6 +14,7 @@ namespace billow::supervise {
 namespace {
 // Free space is looked at after so many bytes: twenty tasks write at most 20 MiB in between.
 constexpr std::uint64_t space_checked_every = 1u << 20;
+constexpr std::uint64_t worth_a_record = 4096;  // of data
 
 // Whether less than a twentieth of the disk is free, or 512 MiB of a large one.
 bool below_reserve(int fd) {
@@ -148,6 +149,15 @@ void LogWriter::flush_loss(std::int64_t wall) {
                       static_cast<std::uint32_t>(notice.size)};
   if (write_records(&record, 1, wall))
     dropped_untold_ = 0;
+}
+
+std::uint32_t LogWriter::fitting(std::uint32_t bytes) const {
+  const std::uint64_t used = end_ - base_ + sizeof(RecordHead);
+  // A record of a few bytes is not worth its head; the next segment takes them.
+  if (fd_ < 0 || used + worth_a_record > segment_bytes_)
+    return bytes;
+  const std::uint64_t room = segment_bytes_ - used;
+  return room < bytes ? static_cast<std::uint32_t>(room) : bytes;
 }
 
 bool LogWriter::append(

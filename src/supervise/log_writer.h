@@ -20,6 +20,9 @@ class LogWriter {
   // Files are created in the current directory, the first with the first record. If opening fails
   // (a full disk), the next record tries again.
   void start(std::uint64_t segment_bytes, std::uint32_t segments_max);
+  // How many of these bytes one record should take: what the segment being written has room for, so
+  // that segments are filled and the log keeps what it may. 1 to `bytes`.
+  std::uint32_t fitting(std::uint32_t bytes) const;
   // True when the record is in the file. `end()` is then the offset after it.
   bool append(
       Stream stream, std::uint8_t flags, const char* data, std::uint32_t bytes, std::int64_t wall);

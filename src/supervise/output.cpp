@@ -74,6 +74,15 @@ void Supervisor::put_err(void* self, const char* data, std::uint32_t bytes) {
 }
 
 void Supervisor::put_output(Stream stream, const char* data, std::uint32_t bytes) {
+  while (bytes > 0) {
+    const std::uint32_t part = log_.fitting(bytes);
+    put_record(stream, data, part);
+    data += part;
+    bytes -= part;
+  }
+}
+
+void Supervisor::put_record(Stream stream, const char* data, std::uint32_t bytes) {
   const std::int64_t wall = wall_ns();
   const bool logged = log_.append(stream, 0, data, bytes, wall);
   if (spec_.pty)

@@ -48,6 +48,7 @@ class Supervisor final : public CtlHandler {
   void redact(Stream stream, std::uint32_t bytes);
   void show_held();
   void put_output(Stream stream, const char* data, std::uint32_t bytes);
+  void put_record(Stream stream, const char* data, std::uint32_t bytes);
   static void put_out(void* self, const char* data, std::uint32_t bytes);
   static void put_err(void* self, const char* data, std::uint32_t bytes);
   void write_stdin();
