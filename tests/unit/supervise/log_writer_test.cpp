@@ -53,8 +53,9 @@ TEST_F(Log, SegmentsAreFilledWhateverTheSizeOfRecords) {
     for (int i = 0; i < 200; ++i) {
       write(size);
       EXPECT_LE(kept(), std::uint64_t{segments} * segment_bytes);
-      if (writer_.end() > std::uint64_t{segments} * segment_bytes)
+      if (writer_.end() > std::uint64_t{segments} * segment_bytes) {
         EXPECT_GE(kept(), std::uint64_t{segments - 1} * segment_bytes - (segments << 12)) << size;
+      }
     }
 }
 
