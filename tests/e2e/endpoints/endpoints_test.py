@@ -18,6 +18,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     def answer(self):
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        if "chunked" in self.headers.get("Transfer-Encoding", ""):
+            while size := int(self.rfile.readline() or b"0", 16):
+                body += self.rfile.read(size + 2)[:-2]
+            self.rfile.readline()
         if self.path.startswith("/slow"):
             time.sleep(float(self.path.split("=")[1].split("&")[0]))
         if self.path == "/events":

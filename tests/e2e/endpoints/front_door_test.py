@@ -484,9 +484,8 @@ class Domains(EndpointTest):
         self.deploy("chat", "--access", "open")
         said = self.rig.ok("endpoint-limits", "chat", "--body", "1KiB", "--headers", "2KiB").text
         self.assertEqual(said, "chat: body 1 KiB, header fields 2 KiB\n")
-        poll(  # the gateway learns of it a moment later
-            lambda: self.call("chat", "/", "POST", b"x" * 1025)[0] == 413, "the limit"
-        )
+        # The gateway learns of it a moment later.
+        poll(lambda: self.call("chat", "/", "POST", b"x" * 1025)[0] == 413, "the limit")
         self.assertEqual(self.call("chat", "/", "POST", b"x" * 1024)[0], 200)
         self.assertEqual(
             self.call("chat", "/", "POST", iter([b"x" * 800, b"x" * 800]))[0],
