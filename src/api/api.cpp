@@ -45,7 +45,7 @@ bool is_silent(const control::State& state, TokenId credential) {
   return node && !node->reachable;
 }
 
-// Whether the node's machine was given back. It may still run because its provider does not end it.
+// Whether the node's machine was released. It may still run because its provider does not end it.
 bool is_given_back(const control::State& state, TokenId credential) {
   const auto token = state.tokens.find(credential);
   if (token == state.tokens.end())
@@ -65,7 +65,7 @@ void agent(CallPtr call) {
       (is_given_back(state, call->principal.token) || is_silent(state, call->principal.token))) {
     net::Response gone;
     gone.status = 410;
-    gone.body = "{\"error\":\"this machine was given back, or its agent is not connected\"}\n";
+    gone.body = "{\"error\":\"this machine was released, or its agent is not connected\"}\n";
     return call->exchange->respond(std::move(gone));
   }
   auto socket =

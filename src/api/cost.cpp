@@ -112,7 +112,7 @@ void cost(CallPtr call) {
   std::string wanted(call->request().param("by"));
   if (wanted == "key" || wanted == "key,day" || wanted == "day,key") {
     if (format == "focus")
-      return call->fail({Code::invalid, "keys have no lines in FOCUS", "use format=csv"});
+      return call->fail({Code::invalid, "FOCUS has no lines for endpoint keys", "use format=csv"});
     return key_cost(call, wanted != "key", format == "csv");
   }
   if (wanted.empty())

@@ -149,7 +149,7 @@ class Host {
   // could not be opened.
   using RotatedKey = std::function<void(Result<std::pair<std::size_t, std::size_t>>)>;
   virtual void rotate_secrets_key(control::Cause, RotatedKey done) {
-    done(fail(Code::unsupported, "this head has no key of secrets"));
+    done(fail(Code::unsupported, "this head has no key for secrets"));
   }
 
   // ---- notices and gateways

@@ -408,7 +408,7 @@ void live(CallPtr call) {
   }
   if (wishes.size() > live_logs_max)
     return call->fail(
-        {Code::invalid, fmt::format("a stream follows at most {} logs", live_logs_max)});
+        {Code::invalid, fmt::format("a stream can follow at most {} logs", live_logs_max)});
   auto stream = std::make_shared<Live>();
   stream->call = call;
   stream->begin();

@@ -191,9 +191,9 @@ void add_docs_commands(CommandTable& table) {
                    .example = "billow docs\nbillow docs start\nbillow docs --search preempt",
                    .run = cmd_docs,
                    .usage = "[TOPIC]",
-                   .details = "Pages are inside the program, so they fit its version and need no "
-                              "network. On a terminal they are shown with $PAGER (default: less). "
-                              "A word that names no page lists the pages and headings about it.",
+                   .details = "The pages are part of the program: they match its version and need "
+                              "no network. On a terminal they are shown with $PAGER (default: "
+                              "less). Any other word lists the pages and headings that contain it.",
                    .options = {docs_options},
                    .operands = Operands::some,
                    .group = "other",

@@ -61,7 +61,7 @@ std::optional<net::Response> check_origin(const Front& front) {
 std::optional<net::Response> check_local(const Front& front) {
   const auto host = front.head().headers.get("Host");
   if (!front.ticket.own_name && !is_own_name(host))
-    return net::problem(421, fmt::format("this gateway is not called {}", host),
+    return net::problem(421, fmt::format("{} is not a name of this gateway", host),
                         "without a key, call it by its address, e.g. http://127.0.0.1",
                         front.request_id());
   return check_origin(front);

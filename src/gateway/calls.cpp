@@ -271,7 +271,7 @@ void Calls::page(const std::shared_ptr<Front>& front, std::string_view id_view) 
     return ask(asker, id);
   if (asking_.size() >= limits::async_asking_max)
     return gateway_.refuse(
-        front, come_back("too many clients ask for answers of calls",
+        front, come_back("too many clients are asking for answers of calls",
                          "retry after the time in Retry-After", "1", front->request_id()));
   asking_.push_back([this, asker, id] { ask(asker, id); });
 }

@@ -184,7 +184,7 @@ void Gateway::take_table(Table table) {
 void Gateway::forget_table(const std::string& why) {
   if (!knows_endpoints_)
     return;
-  log_error("{}: it serves no endpoint until the head accepts it", why);
+  log_error("{}: this gateway serves no endpoint until the head accepts it", why);
   take_table({});
   const Decision decision(*this);
   knows_endpoints_ = false;
@@ -362,7 +362,7 @@ bool Gateway::grown(const std::shared_ptr<Front>& front, std::size_t bytes) {
       reserve_body(*front, (bytes - held + step - 1) / step * step, false))
     return true;
   auto busy = api_error(503, "overloaded",
-                        "too many large requests of this client are on their way; try again");
+                        "this client already has too many large requests in progress; try again");
   busy.headers.add("Retry-After", "1");
   refuse(front, std::move(busy));
   return false;

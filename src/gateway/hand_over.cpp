@@ -59,7 +59,8 @@ Result<std::vector<HandedListener>> receive_listeners(int from) {
                    std::make_shared<Fd>(std::move(fds[out.size()]))});
   }
   if (out.empty() || out.size() != fds.size())
-    return fail(Code::internal, "the running gateway handed over something unknown");
+    return fail(Code::internal,
+                "the running gateway handed over something that this version does not know");
   return out;
 }
 
@@ -109,7 +110,8 @@ Result<std::vector<HandedListener>> take_over(const std::string& directory) {
     return fail(Code::unavailable, "the running gateway does not answer", "stop it, then retry");
   auto listeners = BILLOW_TRY(receive_listeners(fd.get()));
   if (::write(fd.get(), "+", 1) != 1 || !await_readable(fd.get()))
-    return fail(Code::unavailable, "the running gateway did not let go", "stop it, then retry");
+    return fail(Code::unavailable, "the running gateway did not release its sockets",
+                "stop it, then retry");
   return listeners;
 }
 

@@ -33,7 +33,7 @@ void Keys::load() {
       for (const KeptKey& each : kept->keys)
         meters_[{each.endpoint, each.key}].restore(each.windows);
     } else {
-      log_warn("{}: {}; the usage of keys begins anew", path_, kept.error().message);
+      log_warn("{}: {}; the usage of keys is counted from zero", path_, kept.error().message);
     }
   }
   if (!gateway_.empty())

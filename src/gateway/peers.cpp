@@ -42,7 +42,7 @@ void Peers::take(const std::vector<PeerRow>& rows) {
             *peer, colon == std::string::npos ? std::string() : row.key.substr(colon + 1), loop_);
         !safe) {
       if (warned_.insert(row.address).second)
-        log_warn("gateway of region {} is not used: {}", row.region, safe.error().message);
+        log_warn("not using the gateway of region {}: {}", row.region, safe.error().message);
       continue;
     }
     kept.push_back(std::move(peer));

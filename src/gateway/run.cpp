@@ -139,7 +139,7 @@ class Line final : public HeadLink {
         log_warn("cannot reach the head: {}", why.message);
     }
     if (why.code == Code::unauthorized && ++refusals_ == refusals_until_expelled)
-      gateway_.forget_table("the head does not accept this gateway any more");
+      gateway_.forget_table("the head no longer accepts this gateway");
     else if (loop_.steady() - heard_at_ > table_life)
       gateway_.forget_table(
           fmt::format("this gateway has not reached its head for {}", format_duration(table_life)));
@@ -318,7 +318,7 @@ class Process {
     if (offered)
       hand_over_ = std::move(*offered);
     else
-      log_warn("no successor can take over: {}", offered.error().message);
+      log_warn("--take-over is not possible: {}", offered.error().message);
   }
   // The first signal lets requests finish, the second does not.
   void run() {
@@ -348,7 +348,7 @@ class Process {
   }
   // Connections wait in the queue of the sockets meanwhile.
   void handed(std::function<void()> let_go) {
-    log_info("a successor takes over; this gateway ends with its last request");
+    log_info("a new gateway takes over; this one ends after its last request");
     const SteadyTime until = loop_.steady() + last_answers_patience;
     gateway_.hand_over();
     end_within(hand_over_patience);

@@ -60,7 +60,7 @@ void AgentLinks::hello(const AgentLinkPtr& link, const Hello& h) {
   }
   LastHello& last = last_hello_[h.offer.name];
   if (last.credential == link->credential && link->number < last.link) {
-    log_info("node {}: a late hello of an earlier connection is ignored", h.offer.name);
+    log_info("node {}: ignoring a late hello of an earlier connection", h.offer.name);
     return link->close("the node has a newer connection");
   }
   if (const Node* known = engine.state().node_by_name(h.offer.name);
@@ -113,7 +113,7 @@ void AgentLinks::accepted(const AgentLinkPtr& link, const Hello& h) {
     strangers_.erase(node->id);
   else
     log_warn(
-        "node {} still runs {} task{} that {} been given to other nodes; it gets no work until {} "
+        "node {} still runs {} task{} that {} been moved to other nodes; it gets no work until {} "
         "ended",
         h.offer.name, strangers.size(), strangers.size() == 1 ? "" : "s",
         strangers.size() == 1 ? "has" : "have", strangers.size() == 1 ? "it has" : "they have");
@@ -122,7 +122,7 @@ void AgentLinks::accepted(const AgentLinkPtr& link, const Hello& h) {
               std::min(h.version, wire::spoken_protocol(std::getenv("BILLOW_TEST_PROTOCOL"))),
               BILLOW_VERSION, control::node_bills(*node)},
       {});
-  log_info("node {} is here: {} GPUs, {} tasks, billow {}, protocol {}", h.offer.name,
+  log_info("node {} connected: {} GPUs, {} tasks, billow {}, protocol {}", h.offer.name,
            node->offer.gpus.size(), h.tasks.size(), h.offer.version,
            std::min(h.version, wire::spoken_protocol(std::getenv("BILLOW_TEST_PROTOCOL"))));
   engine.enqueue(orders);
@@ -174,7 +174,7 @@ void AgentLinks::report(const AgentLinkPtr& link, const Report& r) {
             !strangers->second.empty())
           return;
         strangers_.erase(strangers);
-        link->close("the tasks of other nodes have ended; say hello again");
+        link->close("the tasks of other nodes have ended; connect again");
       });
 }
 

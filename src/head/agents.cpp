@@ -158,7 +158,7 @@ void Agents::take_heartbeat(Link& link, const AgentLinkPtr& pointer, Heartbeat& 
   if (const std::size_t offered = beat.gpus.size();
       links_.keep_believed(pointer, beat) > 0 && beat.gpus.size() < offered && !link.warned) {
     link.warned = true;
-    log_warn("node {}: readings of GPUs that it did not offer are ignored", link.name);
+    log_warn("node {}: ignoring readings of GPUs that it does not offer", link.name);
   }
   if (on_heartbeat_)
     on_heartbeat_(link.node, beat);
@@ -224,7 +224,7 @@ void Agents::closed(const std::shared_ptr<Link>& link) {
     return;
   readings_.erase(link->node);
   copies_.node_gone(link->node);
-  tunnels_.node_gone(link->node, fmt::format("node {} no longer answers", link->name));
+  tunnels_.node_gone(link->node, fmt::format("node {} does not answer any more", link->name));
   // Readers of its logs get an error, and ask again when it is back.
   std::vector<OnChunk> orphans;
   for (auto at = waiting_->reads.begin(); at != waiting_->reads.end();) {

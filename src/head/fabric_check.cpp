@@ -47,7 +47,8 @@ void FabricCheck::start(const std::vector<NodeId>& nodes, std::function<void(Res
   if (nodes.empty())
     return done(fail(Code::not_found, "there is no node to check", "see `billow nodes`"));
   if (nodes.size() > nodes_max)
-    return done(fail(Code::invalid, fmt::format("at most {} nodes are checked at once", nodes_max),
+    return done(fail(Code::invalid,
+                     fmt::format("at most {} nodes can be checked at a time", nodes_max),
                      "name a pool: --pool NAME"));
   members_.clear();
   rounds_.clear();
@@ -142,7 +143,7 @@ void FabricCheck::measure_gpus() {
   for (Member& member : members_) {
     const auto found = state.nodes.find(member.id);
     if (found == state.nodes.end()) {
-      member.absent = member.gpu_error = "it has left";
+      member.absent = member.gpu_error = "it has disconnected";
       continue;
     }
     const Node& node = found->second;
@@ -252,7 +253,7 @@ struct PairSummary {
                                  ? fmt::format("between the host and GPU {}", pair.to)
                                  : fmt::format("from GPU {} to GPU {}", pair.from, pair.to);
     if (is_slow && slow.empty())
-      slow = fmt::format("{} GB/s {}, of about {} that the hardware should give", gb_s(pair.mb_s),
+      slow = fmt::format("{} GB/s {}, of about {} that the hardware should reach", gb_s(pair.mb_s),
                          name, gb_s(pair.expected_mb_s));
     if (pair.from >= 0 && (slowest < 0 || pair.mb_s < slowest)) {
       slowest = pair.mb_s;
@@ -291,7 +292,7 @@ Json FabricCheck::finish_member(const Member& member, Json& warnings) {
     ask(member.id, {.step = Step::keep, .labels = std::move(labels)}, step_patience,
         [name = member.name](const Answer& answer) {
           if (!answer.error.empty())
-            log_warn("fabric check: {} could not keep its figures: {}", name, answer.error);
+            log_warn("fabric check: the results of {} could not be stored: {}", name, answer.error);
         });
   }
   return Json::object({{"name", member.name},

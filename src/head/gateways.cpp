@@ -92,7 +92,7 @@ void Gateways::adopt(std::shared_ptr<net::WebSocket> socket, gateway::Dialled wh
           heard(from, text);
       });
   log_info("a gateway connected{}{}", link->region.empty() ? "" : ", region " + link->region,
-           is_first(*link) ? "" : "; it passes requests on to the one that was there before");
+           is_first(*link) ? "" : "; it forwards requests to the one that connected first");
   changed();
 }
 

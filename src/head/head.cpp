@@ -247,7 +247,7 @@ Status Head::open_files() {
   if (auto door = FileDoor::open(*files_))
     file_door_ = std::move(*door);
   else
-    log_warn("clients on this machine send files over HTTP: {}", door.error().message);
+    log_warn("clients on this machine must send files over HTTP: {}", door.error().message);
   if (!options_.logs_bucket.empty())
     log_bucket_ = BILLOW_TRY(LogBucket::open({.url = options_.logs_bucket,
                                               .installation = BILLOW_TRY(store_->installation()),

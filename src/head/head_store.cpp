@@ -38,10 +38,11 @@ std::vector<std::string> standby_lacks(const HeadOptions& options) {
   if (const std::string key =
           options.secrets_key.empty() ? options.data_dir + "/secrets.key" : options.secrets_key;
       !file_exists(key))
-    out.push_back(fmt::format(
-        "the key of the secrets is missing: if there are secrets, copy secrets.key from the data "
-        "directory of the leading head to {}, or jobs that need a secret will not start",
-        key));
+    out.push_back(
+        fmt::format("the secrets key is missing: if this installation has secrets, copy "
+                    "secrets.key from the data directory of the leading head to {}; without it, "
+                    "jobs that need a secret cannot start",
+                    key));
   return out;
 }
 
@@ -72,7 +73,7 @@ struct Standing {
     };
   }
   void begin(const std::string& holder) {
-    log_info("standing by; {} leads", holder);
+    log_info("standing by for {}, which leads", holder);
     (void)raise_open_files();
     StandbyDoor::Options passing{.identity = identity, .api = {}, .gateway = {}};
     if (may_stand_for_leader(options)) {
@@ -122,9 +123,10 @@ Result<HeadStore> HeadStore::open(HeadOptions& options) {
   if (!is_postgres_url(options.store))
     return fail(
         Code::invalid,
-        fmt::format("\"{}\" is no store", options.store.find("://") == std::string::npos
-                                              ? "what --store says"
-                                              : options.store.substr(0, options.store.find("://"))),
+        fmt::format(
+            "\\" {}\\" is not a store", options.store.find("://") == std::string::npos
+                                            ? "what --store says"
+                                            : options.store.substr(0, options.store.find("://"))),
         "write it like --store postgres://user@host/billow");
   out.lock_ = BILLOW_TRY(lock_data_dir(options.data_dir));
   // Written when the store has been found there, so that a mistyped one does not lock a data
@@ -215,7 +217,7 @@ void HeadStore::announce(const std::vector<std::string>& urls,
     return pg_->set_shared_secret(leader_place_name, place.text());
   };
   if (const Status stored = store(); !stored)
-    log_warn("heads that stand by do not know where this one is: {}", stored.error().message);
+    log_warn("standby heads do not know the address of this head: {}", stored.error().message);
 }
 
 std::string HeadStore::token_suffix() const {

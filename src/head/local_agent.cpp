@@ -148,7 +148,7 @@ Result<int> ensure_local_gateway(const LocalGatewayOptions& options) {
   if (local_gateway_alive(options.data_dir)) {
     if (const auto before = read_file(started, 64 << 10); !before || *before == how)
       return 0;
-    log_info("the gateway is replaced: its version or its options are others");
+    log_info("replacing the gateway: its version or options have changed");
     request.argv.emplace_back("--take-over");
   }
   BILLOW_TRY_VOID(write_file_atomic(started, how, 0600));

@@ -162,8 +162,8 @@ void Notifier::catch_up() {
   for (const auto& [id, hook] : state.money.webhooks)
     if (hook.delivered + 1 < first)
       log_warn(
-          "webhook {}: events {} to {} were removed from the journal before it was told of them "
-          "(--keep-events); of these it gets only what belongs to the audit trail",
+          "webhook {}: events {} to {} were removed from the journal (--keep-events) before they "
+          "were delivered; of these it gets only audit events",
           id, hook.delivered + 1, first - 1);
   for (Seq at = from;;) {
     const auto next = options_.journal->read(at, 10'000, [&](const Record& record) {

@@ -94,7 +94,7 @@ void Pools::release_listed(PoolId id,
   std::vector<MachineSighting> unwanted = strays(r, pool::strays_in(listed, known));
   for (const MachineSighting& stray : unwanted)
     if (!ending_of(r, stray.name, stray.external))
-      log_warn("pool {}: {} was never ordered and is being ended", name_of(id), stray.name);
+      log_warn("pool {}: {} was never ordered; ending it", name_of(id), stray.name);
   for (const MachineSighting& machine : listed) {
     const auto of = machines.find(machine.name);
     const bool released = of != machines.end() &&

@@ -71,7 +71,7 @@ Pools::~Pools() {
       running->pool->stop();
 }
 
-// Machines whose time to join has passed while no head ran are given back, but are no sign that
+// Machines whose time to join has passed while no head ran are released, but are no sign that
 // others would not join: five of them would stop their pool.
 void Pools::inherit() {
   Engine& engine = engine_();
@@ -492,7 +492,7 @@ void Pools::report_refusal(const std::string& pool,
   // A disk that cannot be had says nothing of machines.
   const RefusalKind kind = machine.is_disk() ? RefusalKind::capacity : refusal.kind;
   if (kind == RefusalKind::settings)
-    log_error("pool {} orders nothing until its settings or credentials are mended: {}", pool,
+    log_error("pool {} orders nothing until its settings or credentials are fixed: {}", pool,
               refusal.message);
   else
     log_warn("pool {}: {} refused ({}): {}", pool, machine.name, enum_name(kind), refusal.message);
@@ -529,7 +529,7 @@ void Pools::refresh_offers(PoolId id, Running& r) {
           if (found) {
             engine_().execute(SetOffers{id, *found}, {"head", ""}, {});
           } else {
-            log_warn("pool {}: its offers are not known: {}", id.value, found.error().message);
+            log_warn("pool {}: cannot read its offers: {}", id.value, found.error().message);
             running->second->next_offers = clock_.steady() + limits::pool_offers_retry;
             engine_().execute(OffersFailed{id, found.error().message}, {"head", ""}, {});
           }
@@ -544,7 +544,8 @@ std::shared_ptr<const pool::Program> Pools::program() {
   if (!program_) {
     auto packed = pool::pack_program(options_.program_dir);
     if (!packed) {
-      log_error("rented machines cannot fetch this program: {}", packed.error().message);
+      log_error("rented machines cannot fetch this program from the head: {}",
+                packed.error().message);
       return nullptr;
     }
     program_ = std::make_shared<const pool::Program>(std::move(*packed));

@@ -31,13 +31,13 @@ constexpr OptionSpec box_options[] = {
     {"image", 0, "NAME", "fetch this image and describe it"},
     {"environment", 0, "DIGEST", "unpack this environment from standard input"},
     {"hold", 0, nullptr, "keep an unpacked environment for the task; do not unpack"},
-    {"limit", 0, "BYTES", "how much space unpacked environments, or images, may use"},
-    {"key", 0, "KEY", "key of the task that will run in it"},
-    {"signed-by", 0, "KEY", "only an image with a signature of this public key (PEM, in base64)"},
-    {"from-registry", 0, nullptr, "no image of the user's own podman, except localhost/…"},
+    {"limit", 0, "BYTES", "size limit of unpacked environments or of images"},
+    {"key", 0, "KEY", "key of the task that will use it"},
+    {"signed-by", 0, "KEY", "accept only images signed with this public key (PEM, in base64)"},
+    {"from-registry", 0, nullptr, "use no images of the user's podman except localhost/…"},
     {"registry-secret", 0, "NAME",
-     "standard input has the login for the image's registry, in base64; the name of the secret it "
-     "is from"},
+     "name of the secret with the registry login; the login itself is on standard input, in "
+     "base64"},
     {"enter", 0, "FILE",
      "enter the container that this file describes and run COMMAND, SSH_ORIGINAL_COMMAND or a "
      "shell there"},
@@ -151,18 +151,18 @@ int cmd_box(const Parsed& parsed) {
 }  // namespace
 
 void add_box_commands(CommandTable& table) {
-  table.push_back({.name = "box",
-                   .summary =
-                       "make the container of a job with an image or an environment, then start "
-                       "its command (Billow puts it in front of the command of such jobs)",
-                   .example = "billow box -- python train.py",
-                   .run = cmd_box,
-                   .usage = "[--] COMMAND [ARG…]",
-                   .options = {box_options},
-                   .operands = Operands::command,
-                   .group = internal_group,
-                   .talks_to_head = false,
-                   .prints_json = false});
+  table.push_back(
+      {.name = "box",
+       .summary = "create the container of a job with an image or an environment, then start its "
+                  "command (Billow puts it in front of the command of such jobs)",
+       .example = "billow box -- python train.py",
+       .run = cmd_box,
+       .usage = "[--] COMMAND [ARG…]",
+       .options = {box_options},
+       .operands = Operands::command,
+       .group = internal_group,
+       .talks_to_head = false,
+       .prints_json = false});
 }
 
 }  // namespace billow::client

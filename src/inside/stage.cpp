@@ -241,7 +241,7 @@ int cmd_stage(const Parsed& parsed) {
 void add_stage_commands(CommandTable& table) {
   table.push_back({.name = "stage",
                    .summary = "fetch a job's files, then start its command (Billow puts it in "
-                              "front of the command of jobs whose directory follows them)",
+                              "front of the command of jobs whose working directory is copied)",
                    .example = "billow stage -- python train.py",
                    .run = cmd_stage,
                    .usage = "[--] COMMAND [ARG…]",

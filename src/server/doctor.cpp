@@ -34,7 +34,7 @@ constexpr OptionSpec doctor_options[] = {
      "try to break out of a job as another user's job might, with and without --isolation "
      "strict, and show what was refused"},
     {"inside", 0, nullptr,
-     "with --isolation: start from where this command runs, for example in a job"},
+     "with --isolation: try it from inside the job in which this command runs"},
 };
 
 struct Finding {

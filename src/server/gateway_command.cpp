@@ -46,8 +46,9 @@ constexpr OptionSpec gateway_options[] = {
     {"sample-to", 0, "s3://BUCKET/PREFIX",
      "bucket that gets samples of the requests to endpoints deployed with --sample; credentials as "
      "in Amazon's tools"},
-    {"sample", 0, "PERCENT", "with --serve: part of the requests to sample (default 0%)"},
-    {"data", 0, "DIR", "directory for its table and access log", false, Completes::directory},
+    {"sample", 0, "PERCENT", "with --serve: share of the requests to sample (default 0%)"},
+    {"data", 0, "DIR", "directory for the endpoint table and the access log", false,
+     Completes::directory},
     {"serve", 0, "NAME=ADDR",
      "without a head: a fixed endpoint at [h2://|grpc://]HOST:PORT[,HOST:PORT…] (repeatable)",
      true},

@@ -95,19 +95,19 @@ constexpr OptionSpec up_options[] = {
      "push the metrics of /metrics to this collector (OTLP/HTTP), for example "
      "http://127.0.0.1:4318/v1/metrics"},
     {"otlp-every", 0, "T", "time between two pushes of metrics (default 30s)"},
-    {"trace-sample", 0, "PART", "part of the requests to trace, 0 to 1 (default 1)"},
+    {"trace-sample", 0, "PART", "fraction of requests to trace, 0 to 1 (default 1)"},
     {"sample-to", 0, "s3://BUCKET/PREFIX",
      "bucket for samples of requests to endpoints (`billow deploy --sample`); credentials as for "
      "--logs"},
     {"system", 0, nullptr,
-     "serve all users of this machine: they sign in by their account at /run/billow/head.sock "
+     "serve all users of this machine: their Unix account signs them in at /run/billow/head.sock "
      "(needs root)"},
     {"no-agent", 0, nullptr, "run no jobs on this machine"},
     {"tls", 0, nullptr, "use https also on loopback addresses (other addresses always use it)"},
     {"tls-cert", 0, "FILE", "your own certificate with its chain (PEM; default: self-signed)",
      false, Completes::file},
     {"tls-key", 0, "FILE", "key of the certificate (PEM)", false, Completes::file},
-    {"tls-name", 0, "NAME", "additional name or address of this head, for its certificate", true},
+    {"tls-name", 0, "NAME", "additional name or address of this head for its certificate", true},
     {"public-url", 0, "URL",
      "address at which rented machines reach this head (default: its first --listen address); its "
      "host becomes part of the certificate"},
@@ -126,10 +126,10 @@ constexpr OptionSpec up_options[] = {
      "(BILLOW_STORE)"},
     {"store-file", 0, "FILE",
      "read the --store URL from a file that only you can read; for URLs with a password, which "
-     "other users would see among the arguments",
+     "other users can see in the arguments",
      false, Completes::file},
     {"standby", 0, nullptr,
-     "stand by for the head that leads on that store, and take over when it fails"},
+     "run as a standby: take over when the leading head of that store fails"},
     {"files-dir", 0, "DIR",
      "directory for uploaded files (default: files/ in the data directory); a standby head needs "
      "the same one",
@@ -152,7 +152,8 @@ constexpr OptionSpec up_options[] = {
      "(default forever)"},
     {"plain-http", 0, nullptr, "use no TLS: a proxy in front of this head provides it"},
     {"background", 0, nullptr,
-     "return when the head is ready; it logs to head.log in the data directory"},
+     "run in the background: return when the head is ready; it logs to head.log in the data "
+     "directory"},
     {"log-json", 0, nullptr, "log as JSON lines"},
     {"verbose", 'v', nullptr, "log debug messages"},
 };

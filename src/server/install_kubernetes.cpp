@@ -13,9 +13,9 @@ namespace {
 constexpr OptionSpec install_options[] = {
     {"image", 0, "IMAGE",
      "container image that contains billow (required, except with --pool-only)"},
-    {"namespace", 0, "NAME", "namespace of everything (default billow)"},
+    {"namespace", 0, "NAME", "namespace of all objects (default billow)"},
     {"pool-only", 0, nullptr,
-     "only what a head outside of the cluster needs: service account, role, network policies"},
+     "only what a head outside the cluster needs: service account, role, network policies"},
     {"storage", 0, "SIZE", "size of the head's volume (default 20Gi)"},
     {"postgres", 0, nullptr,
      "keep the state in the database named by the key `url` of the secret billow-store, and run a "
@@ -23,18 +23,19 @@ constexpr OptionSpec install_options[] = {
     {"files-class", 0, "CLASS",
      "with --postgres: storage class of a volume that both heads can write (ReadWriteMany), for "
      "uploaded files and the key of secrets"},
-    {"host", 0, "NAME", "also an Ingress for this host name"},
-    {"pod-monitor", 0, nullptr, "also a PodMonitor for the Prometheus operator"},
+    {"host", 0, "NAME", "also create an Ingress for this host name"},
+    {"pod-monitor", 0, nullptr, "also create a PodMonitor for the Prometheus operator"},
     {"daemonset", 0, nullptr,
-     "also a DaemonSet that makes every node with GPUs a Billow node, privileged"},
+     "also create a privileged DaemonSet that makes every node with GPUs a Billow node"},
     {"apply", 0, nullptr,
-     "bring the manifests to the cluster instead of printing them, by server-side apply with the "
-     "field manager billow"},
-    {"dry-run", 0, nullptr, "with --apply: the API server checks everything and changes nothing"},
+     "apply the manifests to the cluster instead of printing them (server-side apply, field "
+     "manager billow)"},
+    {"dry-run", 0, nullptr,
+     "with --apply: the API server checks the manifests and changes nothing"},
     {"force", 0, nullptr, "with --apply: also take over fields that another tool has set"},
     {"context", 0, "NAME", "with --apply: context of the kubeconfig (default: the current one)"},
     {"kubeconfig", 0, "FILE", "with --apply: default $KUBECONFIG, then ~/.kube/config"},
-    {"rights", 0, nullptr, "print the table of rights that Billow uses, and nothing else"},
+    {"rights", 0, nullptr, "print only the table of permissions that Billow uses"},
 };
 
 int apply(const std::vector<Json>& documents, const Parsed& parsed) {
@@ -106,9 +107,8 @@ void add_install_commands(CommandTable& table) {
            "billow install kubernetes --image registry.example/billow:0.1 --apply\nbillow install "
            "kubernetes --pool-only --namespace team | kubectl apply --server-side -f -",
        .run = cmd_install_kubernetes,
-       .details =
-           "docs/kubernetes.md explains each part. Without --apply nothing is changed in the "
-           "cluster: the manifests go to standard output.",
+       .details = "docs/kubernetes.md explains each part. Without --apply, the manifests are "
+                  "printed and the cluster is not changed.",
        .options = {install_options},
        .group = "machines",
        .talks_to_head = false,

@@ -183,9 +183,9 @@ void add_installation_commands(CommandTable& table) {
                    .example = "billow upgrade billow-0.3.0-linux-x86_64.tar.gz",
                    .run = cmd_upgrade,
                    .usage = "BUNDLE",
-                   .details = "For installations by install.sh. SHA256SUMS and its signature must "
-                              "lie beside the bundle; the keys of the installed version decide. "
-                              "Running heads and jobs continue.",
+                   .details = "For installations made by install.sh. SHA256SUMS and its signature "
+                              "must be in the bundle's directory; only keys that the installed "
+                              "version trusts are accepted. Running heads and jobs continue.",
                    .options = {upgrade_options},
                    .operands = Operands::some,
                    .completes = Completes::file,

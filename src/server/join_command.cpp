@@ -39,7 +39,7 @@ constexpr OptionSpec join_options[] = {
     {"token", 0, "TOKEN",
      "join token from `billow token create --node` (BILLOW_JOIN_TOKEN; \"-\" reads stdin)"},
     {"token-file", 0, "FILE",
-     "file that contains the token; the machine then waits an hour for a head that does not answer",
+     "file that contains the token; the machine then waits up to an hour for the head to answer",
      false, Completes::file},
     {"insecure", 0, nullptr, insecure_help},
     {"node-name", 0, "NAME", "name of this machine as a node (default: its host name)"},
@@ -56,8 +56,8 @@ constexpr OptionSpec join_options[] = {
     {"allow-mig-changes", 0, nullptr,
      "create and remove MIG instances as jobs need them (on GPUs whose MIG mode is on)"},
     {"in-allocation", 0, nullptr,
-     "this node belongs to an allocation (Slurm): its tasks end with the allocation, and a signal "
-     "moves them elsewhere"},
+     "this node belongs to an allocation (Slurm): its tasks end with the allocation; on SIGTERM "
+     "they return to the queue"},
     {"jobs-as-agent", 0, nullptr,
      "run every job as this agent's user instead of its owner's account, for containers without "
      "accounts; not for root"},
@@ -261,8 +261,8 @@ int check_known(const std::string& dir) {
       return report({Code::unauthorized,
                      fmt::format("{} no longer knows {}", joined->head, joined->node), ""});
     case Known::given_back:
-      return report({Code::unauthorized,
-                     fmt::format("{} has given {} back", joined->head, joined->node), ""});
+      return report(
+          {Code::unauthorized, fmt::format("{} has released {}", joined->head, joined->node), ""});
     case Known::unanswered:
       return report({Code::unavailable, fmt::format("{} does not answer", joined->head), ""});
   }
@@ -496,14 +496,14 @@ int cmd_join(const Parsed& parsed) {
 void add_join_commands(CommandTable& table) {
   table.push_back(
       {.name = "join",
-       .summary = "make this machine a node of a head elsewhere",
+       .summary = "make this machine a node of a head on another machine",
        .example = "billow join https://head:7070 --token bwj_… --label zone=a --label rack=7",
        .run = cmd_join,
        .usage = "[URL[,URL…]]",
-       .details = "The machine connects to the head, so it needs no open port. It makes a key, "
-                  "which becomes its credential and which `billow node rm` revokes,\nand needs no "
-                  "token when it is started again. packaging/systemd/billow-node.service keeps it "
-                  "running.",
+       .details =
+           "The machine connects to the head, so it needs no open port. It creates a key that "
+           "becomes its credential (`billow node rm` revokes it),\nso it needs no token when it is "
+           "started again. packaging/systemd/billow-node.service keeps it running.",
        .options = {join_options},
        .operands = Operands::some,
        .group = "machines",

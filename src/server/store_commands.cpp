@@ -172,9 +172,10 @@ void add_store_commands(CommandTable& table) {
                   "postgres://billow@db/billow /backups/monday",
        .run = store_backup,
        .usage = "PATH",
-       .details = "The backup of a data directory is a directory, that of a database is a file. It "
-                  "contains the head's secrets: keep it where only admins can read it.\n`billow up "
-                  "--backup-dir DIR` makes backups regularly.",
+       .details =
+           "The backup of a data directory is a directory; the backup of a database is a file. It "
+           "contains the head's secrets: keep it where only admins can read it.\n`billow up "
+           "--backup-dir DIR` makes backups regularly.",
        .options = {store_options},
        .operands = Operands::some,
        .completes = Completes::file,
@@ -191,16 +192,15 @@ void add_store_commands(CommandTable& table) {
                    .completes = Completes::file,
                    .group = "head",
                    .talks_to_head = false});
-  table.push_back(
-      {.name = "store verify",
-       .summary = "check the journal's chain of hashes in the store itself",
-       .example = "billow store verify --data /var/lib/billow",
-       .run = store_verify,
-       .details = "Like `billow audit verify`, without asking a head: the files or the database "
-                  "are read directly, whether or not a head is running.",
-       .options = {store_options},
-       .group = "head",
-       .talks_to_head = false});
+  table.push_back({.name = "store verify",
+                   .summary = "check the journal's hash chain in the store itself",
+                   .example = "billow store verify --data /var/lib/billow",
+                   .run = store_verify,
+                   .details = "Like `billow audit verify`, but reads the files or the database "
+                              "directly, whether or not a head is running.",
+                   .options = {store_options},
+                   .group = "head",
+                   .talks_to_head = false});
 }
 
 }  // namespace billow::client

@@ -12,7 +12,7 @@ namespace {
 
 constexpr OptionSpec uplink_options[] = {
     {"allow", 0, "BLOCK", "private network that may be reached (repeatable)", true},
-    {"name-server", 0, "ADDRESS", "of which port 53 may be reached (repeatable)", true},
+    {"name-server", 0, "ADDRESS", "name server whose port 53 may be reached (repeatable)", true},
 };
 
 Result<std::vector<AddressBlock>> name_servers(const std::vector<std::string>& texts) {

@@ -51,7 +51,7 @@ Result<std::string> from_file(const std::string& path) {
   if (::stat(path.c_str(), &info) != 0)
     return fail_errno("--store-file " + path, errno);
   if ((info.st_mode & 077) != 0)
-    return fail(Code::forbidden, fmt::format("{} can be read by others", path),
+    return fail(Code::forbidden, fmt::format("{} can be read by other users", path),
                 fmt::format("chmod 600 {}", path));
   const std::string text = BILLOW_TRY(read_file(path, 4096));
   std::string url(trim(text));

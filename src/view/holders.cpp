@@ -31,7 +31,7 @@ std::string progress_text(const control::State& state, JobId id) {
   for (auto at = state.jobs.lower_bound(JobId(id.value + 1));
        at != state.jobs.end() && at->second.array == id; ++at)
     ++left;
-  return left > 0 ? fmt::format("of which {} must still end",
+  return left > 0 ? fmt::format("of which {} have not ended yet",
                                 sched::plural(static_cast<std::int64_t>(left), "element"))
                   : "";
 }

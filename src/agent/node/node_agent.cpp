@@ -309,7 +309,7 @@ void NodeAgent::perform(const Effects& effects) {
 // The last thing this agent does. The command runs in a separate process, because it may end this
 // one.
 void NodeAgent::give_back(const std::string& why) {
-  log_warn("giving this node back: {}", why);
+  log_warn("releasing this node: {}", why);
   if (options_.end_command.empty())
     return;
   process::Spawn request;
@@ -318,7 +318,7 @@ void NodeAgent::give_back(const std::string& why) {
   request.group = process::Group::session;
   request.detached = true;
   if (const auto started = process::spawn(request); !started)
-    log_error("could not give this node back: {}", started.error().message);
+    log_error("could not release this node: {}", started.error().message);
 }
 
 Result<Duration> NodeAgent::keep_alive(const SocketPeer& peer, Duration lasts, std::string reason) {

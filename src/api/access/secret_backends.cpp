@@ -185,7 +185,7 @@ void remove_backend(CallPtr call) {
     return call->fail(settings.error());
   if (const auto used = secrets_in(call->host.state(), call->parts[0]); !used.empty())
     return call->fail({Code::conflict,
-                       fmt::format("{} secret{} in it: {}", used.size(),
+                       fmt::format("{} secret{} in this backend: {}", used.size(),
                                    used.size() == 1 ? " is" : "s are", join(used, ", ")),
                        "set them to another value first, or remove them: billow secret rm"});
   call->execute(RemoveSecret{control::installation_secrets, call->principal.user,

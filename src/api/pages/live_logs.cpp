@@ -256,7 +256,7 @@ void subscribe(CallPtr call) {
                        "open a new one: GET /v1/live"});
   if ((*body)["logs"].items().size() > live_logs_max)
     return call->fail(
-        {Code::invalid, fmt::format("a stream follows at most {} logs", live_logs_max)});
+        {Code::invalid, fmt::format("a stream can follow at most {} logs", live_logs_max)});
   std::vector<LogWish> wishes;
   Json logs = Json::array();
   for (const Json& item : (*body)["logs"].items()) {

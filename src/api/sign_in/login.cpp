@@ -185,7 +185,7 @@ void complete(const CallPtr& call,
 Status check_answerer(const CallPtr& call, const SignIns::Begun& begun, std::string_view issuer) {
   const auto provider = BILLOW_TRY(call->sign_ins->provider(begun.provider, ProviderKind::oidc));
   if ((begun.names_itself || !issuer.empty()) && issuer != provider.issuer)
-    return fail(Code::unauthorized, "another provider answered than the one that was asked",
+    return fail(Code::unauthorized, "the answer did not come from the provider that was asked",
                 "sign in again");
   return {};
 }

@@ -211,7 +211,7 @@ void SignIns::prove(const IdentityProvider& provider,
         return done(pass(person.error()));
       if (!identity::in_domain(*person, provider.domains))
         return done(fail(Code::forbidden,
-                         "your e-mail address is not verified or not of an accepted domain"));
+                         "your e-mail address is not verified, or its domain is not accepted"));
       Proof whole = proof;
       whole.person = std::move(*person);
       done(std::move(whole));
@@ -255,7 +255,7 @@ Status SignIns::check_new(const IdentityProvider& provider, const identity::Pers
                             provider.name, person.subject));
   };
   if (person.name.empty())
-    return refuse(fmt::format("{} gives you no name that a user can have", provider.name));
+    return refuse(fmt::format("{} provides no valid user name for you", provider.name));
   if (is_system_account(person.name) || person.name == "root")
     return refuse(fmt::format("{} is a system account", person.name));
   for (const auto& [id, other] : host_.state().users)
@@ -555,7 +555,7 @@ void SignIns::renewed(TokenId id, const Login& login, bool extends, Result<Proof
   if (!proof)
     return end(id, login.provider, proof.error().message);
   if (user == state.users.end() || (proof->has_claims && proof->person.subject != login.subject))
-    return end(id, login.provider, "the provider's answer names another person");
+    return end(id, login.provider, "the provider's answer is about another person");
   std::vector<Command> commands;
   if (proof->has_claims) {
     const identity::Rights rights = rights_of(*provider, proof->person.groups);

@@ -234,7 +234,7 @@ void add_audit_commands(CommandTable& table) {
        .details =
            "Every record of the journal carries a hash over itself and the record before it. "
            "This command follows the whole chain, of the head's journal or of a file from "
-           "`billow audit export`, and says which record was changed or is missing.\n"
+           "`billow audit export`, and reports which record was changed or is missing.\n"
            "Anyone who can write to the database could recompute all hashes; an anchor kept "
            "elsewhere reveals that too.",
        .options = {verify_options},
@@ -246,10 +246,9 @@ void add_audit_commands(CommandTable& table) {
                    .example = "billow audit export > march.jsonl\nbillow audit export --after 1200 "
                               "--format syslog | logger --rfc5424 --stdin",
                    .run = audit_export,
-                   .details =
-                       "Each record says what happened, when, who caused it, with which "
-                       "token and from where, and its link in the chain of hashes. Hashes of "
-                       "tokens and values of variables are left out.",
+                   .details = "Each record contains what happened, when, who caused it, with which "
+                              "token and from where, and its link in the hash chain. Hashes of "
+                              "tokens and values of variables are left out.",
                    .options = {export_options},
                    .group = "people and access"});
 }

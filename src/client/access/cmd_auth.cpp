@@ -26,7 +26,8 @@ constexpr OptionSpec auth_add_options[] = {
     {"name-claim", 0, "NAME", "claim that names a new user (default preferred_username)"},
     {"user", 0, "NAME", "workload: the service account of its jobs (default: the provider's name)"},
     {"expires", 0, "T", "time until tokens of a sign-in expire (default 12h; workload: 1h)"},
-    {"check", 0, "T", "how often the provider is asked about a person (default 15m)"},
+    {"check", 0, "T",
+     "how often the head asks the provider whether a person may still sign in (default 15m)"},
 };
 
 int auth_add(const Parsed& p) {

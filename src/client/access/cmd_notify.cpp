@@ -201,7 +201,7 @@ int notify_confirm(const Parsed& p) {
 void add_notify_commands(CommandTable& table) {
   table.push_back(
       {.name = "notify add",
-       .summary = "notify me when my jobs end, wait or idle, or a budget is nearly spent",
+       .summary = "send me a notice when my jobs end, wait or idle, or a budget is nearly spent",
        .example = "billow notify add email ana@example.org\n"
                   "billow notify add slack --on fails,budget < slack-url.txt\n"
                   "billow notify add ntfy --wait 30m",

@@ -139,7 +139,7 @@ int quota_list(const Parsed& p) {
 void add_quota_commands(CommandTable& table) {
   table.push_back(
       {.name = "quota set",
-       .summary = "limit how much of the head's capacity a user or project may use",
+       .summary = "limit what a user or project may use of the head",
        .example =
            "billow quota set --user ana queued-jobs 50000\nbillow quota set --project vision "
            "file-bytes 100G\nbillow quota set --all-users requests-per-s 200\nbillow quota set "

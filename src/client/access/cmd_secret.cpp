@@ -191,7 +191,7 @@ void add_secret_commands(CommandTable& table) {
                    .options = {secret_options},
                    .group = people_group});
   table.push_back({.name = "secret rotate-key",
-                   .summary = "replace the key that secrets are encrypted with, while running",
+                   .summary = "replace the key that secrets are encrypted with, without downtime",
                    .example = "billow secret rotate-key",
                    .run = secret_rotate_key,
                    .details =
@@ -214,13 +214,13 @@ void add_secret_commands(CommandTable& table) {
                    .group = people_group});
   table.push_back(
       {.name = "authority rotate",
-       .summary = "replace the head's certificate authority, while running",
+       .summary = "replace the head's certificate authority, without downtime",
        .example = "billow authority rotate\nbillow authority rotate --finish",
        .run = authority_rotate,
-       .details = "The first command announces a new authority: nodes and gateways learn its "
-                  "fingerprint and get certificates of it.\nThe second one, a day later, makes the "
-                  "head use it and forgets the old one. People who use the old fingerprint log in "
-                  "again.",
+       .details =
+           "The first command announces a new authority: nodes and gateways learn its "
+           "fingerprint and get certificates of it.\nThe second command, a day later, makes the "
+           "head use it and forget the old one. People who use the old fingerprint log in again.",
        .options = {authority_options},
        .group = people_group});
 }

@@ -53,13 +53,13 @@ constexpr OptionSpec deploy_options[] = {
      "are dropped"},
     {"mirror-post", 0, nullptr, "with --mirror: copy POST requests too"},
     {"auto-rollback", 0, "WHEN",
-     "end the canary by itself: on (default): if it has more errors or is slower than the old "
+     "end the canary automatically: on (default): if it has more errors or is slower than the old "
      "revision; errors: only for errors; off",
      false, Completes::choice, "on,errors,off"},
     {"sticky", 0, "BY",
      "requests with the same client, header:NAME or cookie:NAME get the same replica and revision "
      "if it can serve; cookie: the gateway sets a cookie for this (default none: each request is "
-     "on its own)"},
+     "balanced separately)"},
     {"sample", 0, "PERCENT",
      "keep this share of the requests and answers in the bucket of the gateway's --sample-to "
      "(default none)"},

@@ -137,7 +137,7 @@ int domain_rm(const Parsed& p) {
 
 constexpr OptionSpec limits_options[] = {
     {"body", 0, "SIZE", "largest body of a request, e.g. 10MiB; none: no limit"},
-    {"headers", 0, "SIZE", "most bytes of a request's header fields, e.g. 16KiB; none: no limit"},
+    {"headers", 0, "SIZE", "largest header (all fields) of a request, e.g. 16KiB; none: no limit"},
 };
 
 Status read_limit(const Parsed& p, const char* option, const char* member, Json& body) {
@@ -243,7 +243,7 @@ void add_front_door_commands(CommandTable& table) {
                    .operands = Operands::some,
                    .group = group});
   table.push_back({.name = "endpoint-limits",
-                   .summary = "show or set the largest body and header of an endpoint's requests",
+                   .summary = "show or set the size limits of an endpoint's requests",
                    .example = "billow endpoint-limits chat --body 10MiB --headers 16KiB",
                    .run = endpoint_limits,
                    .usage = "NAME",

@@ -100,8 +100,8 @@ void add_gateway_list_commands(CommandTable& table) {
                    .summary = "list gateways with their addresses and load",
                    .example = "billow gateways\nbillow gateways --json",
                    .run = cmd_gateways,
-                   .details = "Lists the connected gateways, and those that have disconnected in "
-                              "the last 24 hours while this head ran.",
+                   .details = "Lists connected gateways and, as long as the head was not "
+                              "restarted, those that disconnected in the last 24 hours.",
                    .group = "endpoints"});
 }
 

@@ -17,7 +17,8 @@ constexpr OptionSpec operation_table[] = {
     {"health-period", 0, "TIME", "time between two health checks (default 5s)"},
     {"health-timeout", 0, "TIME", "time limit of a health check (default 5s)"},
     {"health-threshold", 0, "N",
-     "consecutive failures before a replica gets no requests (--live: is replaced; default 3)"},
+     "consecutive failures after which a replica gets no more requests (--live: is replaced; "
+     "default 3)"},
     {"live", 0, "PATH",
      "path that answers 2xx as long as a replica works; if it fails, the replica is replaced "
      "(default none: replaced after failing --health for 30s)"},
@@ -47,8 +48,8 @@ constexpr OptionSpec scaling_table[] = {
     {"balance", 0, "HOW",
      "auto (default): the least busy of the replicas that the load needs; spread: of all that are "
      "awake; pack: the fullest one, so that others can sleep; least-latency: the one that answers "
-     "soonest; prefix: the one that has the least left to read of this prompt, counting its queue "
-     "and its cache",
+     "soonest; prefix: the one that will have read this prompt first, judged by its queue and its "
+     "prompt cache",
      false, Completes::choice, "auto,spread,pack,least-latency,prefix"},
     {"min-at", 0, "WHEN=N",
      "replicas that are awake at certain times (UTC), e.g. \"Mon-Fri 08:00-18:00=2\" (repeatable; "

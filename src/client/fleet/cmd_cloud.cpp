@@ -46,9 +46,7 @@ constexpr OptionSpec cloud_add_options[] = {
      Completes::file},
     {"head-url", 0, "URL", "head address for its machines (default: this head's address)"},
     {"subnet", 0, "A,B",
-     "aws, gcp, azure: subnets of the machines (default: the default subnets, or a network of "
-     "their "
-     "own)"},
+     "aws, gcp, azure: subnets of the machines (default: the default subnets, or a new network)"},
     {"no-public-address", 0, nullptr,
      "aws, gcp, azure: machines get no public address; the subnets need a NAT or a proxy"},
     {"proxy", 0, "http://HOST:PORT", "aws, gcp, azure: machines reach the head through this proxy"},
@@ -59,11 +57,11 @@ constexpr OptionSpec cloud_add_options[] = {
     {"option", 0, "KEY=VALUE", "further option of the provider, e.g. image=ami-…", true},
 };
 constexpr OptionSpec sweep_options[] = {
-    {"yes", 'y', nullptr, "end the machines (default: only list them)"},
+    {"yes", 'y', nullptr, "terminate the machines (default: only list them)"},
 };
 constexpr OptionSpec price_options[] = {
     {"gpu-type", 0, "TYPE", "only this GPU"},
-    {"refresh", 0, nullptr, "ask the provider again; the list is up to date after some seconds"},
+    {"refresh", 0, nullptr, "ask the provider again; the list is updated within seconds"},
     {"limit", 0, "N", "show at most this many offers (default 20)"},
 };
 
@@ -451,8 +449,8 @@ int cloud_policy(const Parsed& p) {
 
 constexpr OptionSpec provider_options[] = {
     {"check", 0, nullptr,
-     "check these files, or all in a directory, on this machine (default: the files inside this "
-     "program); reports file, line and key of each mistake"},
+     "check these files, or all files in a directory, on this machine (default: the built-in "
+     "ones); reports file, line and key of each mistake"},
 };
 
 int cloud_providers(const Parsed& p) {
@@ -493,7 +491,7 @@ constexpr const char* group = "machines";
 // Commands about accounts, rights and files; those about machines are below.
 void add_account_commands(CommandTable& table) {
   table.push_back({.name = "cloud policy",
-                   .summary = "print the smallest policy that the head's credentials need",
+                   .summary = "print the minimal policy for the head's credentials",
                    .example = "billow cloud policy aws > policy.json",
                    .run = cloud_policy,
                    .usage = "aws|gcp|azure",
@@ -502,15 +500,16 @@ void add_account_commands(CommandTable& table) {
                    .group = group,
                    .talks_to_head = false,
                    .prints_json = false});
-  table.push_back({.name = "cloud providers",
-                   .summary = "list the providers that a file describes; fails if one is wrong",
-                   .example = "billow cloud providers\n"
-                              "billow cloud providers --check acme.toml",
-                   .run = cloud_providers,
-                   .usage = "[--check [FILE|DIR…]]",
-                   .options = {provider_options},
-                   .operands = Operands::some,
-                   .group = group});
+  table.push_back(
+      {.name = "cloud providers",
+       .summary = "list the providers that are described by files; fails if a file has a mistake",
+       .example = "billow cloud providers\n"
+                  "billow cloud providers --check acme.toml",
+       .run = cloud_providers,
+       .usage = "[--check [FILE|DIR…]]",
+       .options = {provider_options},
+       .operands = Operands::some,
+       .group = group});
 }
 
 }  // namespace
@@ -518,7 +517,7 @@ void add_account_commands(CommandTable& table) {
 void add_cloud_commands(CommandTable& table) {
   table.push_back(
       {.name = "cloud add",
-       .summary = "rent machines from a cloud when jobs queue, and end them afterwards",
+       .summary = "rent machines from a cloud when jobs are queued, and terminate them afterwards",
        .example = "billow cloud add aws --region us-east-1,us-west-2 --max 8 --spot\n"
                   "billow cloud add lambda --key-file ~/.lambda-key",
        .run = cloud_add,
@@ -534,15 +533,17 @@ void add_cloud_commands(CommandTable& table) {
                    .example = "billow cloud list",
                    .run = cloud_list,
                    .group = group});
-  table.push_back({.name = "cloud check",
-                   .summary = "show whose credentials a cloud uses, and missing rights and quotas",
-                   .example = "billow cloud check aws",
-                   .run = cloud_check,
-                   .usage = "CLOUD",
-                   .operands = Operands::some,
-                   .group = group});
+  table.push_back(
+      {.name = "cloud check",
+       .summary =
+           "show whose credentials a cloud uses, and which permissions and quotas are missing",
+       .example = "billow cloud check aws",
+       .run = cloud_check,
+       .usage = "CLOUD",
+       .operands = Operands::some,
+       .group = group});
   table.push_back({.name = "cloud prices",
-                   .summary = "list the GPUs that clouds rent out, cheapest first",
+                   .summary = "list the GPUs that clouds offer, cheapest first",
                    .example = "billow cloud prices --gpu-type H100",
                    .run = cloud_prices,
                    .usage = "[CLOUD…]",
@@ -558,7 +559,7 @@ void add_cloud_commands(CommandTable& table) {
                    .operands = Operands::some,
                    .group = group});
   table.push_back({.name = "cloud rm",
-                   .summary = "end a cloud's machines and remove it",
+                   .summary = "terminate a cloud's machines and remove the cloud",
                    .example = "billow cloud rm aws",
                    .run = cloud_rm,
                    .usage = "CLOUD",

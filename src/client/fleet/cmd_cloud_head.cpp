@@ -14,7 +14,8 @@ constexpr OptionSpec head_options[] = {
     {"allow", 0, "CIDR",
      "network that may reach the head's port, e.g. your own address (repeatable; required)", true},
     {"yes", 'y', nullptr, "create it (default: only show what would be created, and its price)"},
-    {"remove", 0, nullptr, "end the head's machine, its address and its security group"},
+    {"remove", 0, nullptr,
+     "terminate the head's machine and release its address and security group"},
     {"delete-disk", 0, nullptr,
      "with --remove: also delete the disk with the head's state (default: keep it)"},
     {"region", 0, "REGION", "region (default: the region of your environment or profile)"},
@@ -28,7 +29,7 @@ constexpr OptionSpec head_options[] = {
     {"data", 0, "DIR", "data directory of the head to move (default: the one that commands use)",
      false, Completes::directory},
     {"installation", 0, "ID", "which head, if the region has several"},
-    {"show", 0, nullptr, "show how to do it by hand"},
+    {"show", 0, nullptr, "show the steps to do it by hand"},
     {"endpoint", 0, "URL", "URL of all AWS services, for proxies and tests"},
 };
 
@@ -98,7 +99,7 @@ std::string kind_of_cloud(const std::string& cloud) {
 void add_cloud_head_command(CommandTable& table) {
   table.push_back(
       {.name = "cloud head",
-       .summary = "move the head to a small machine of a cloud, where rented machines reach it",
+       .summary = "move the head to a small cloud machine that rented machines can reach",
        .example = "billow cloud head aws --allow 203.0.113.7/32\n"
                   "billow cloud head aws --allow 203.0.113.7/32 --instance-profile billow --yes\n"
                   "billow cloud head aws --remove\n"

@@ -43,7 +43,7 @@ constexpr OptionSpec pool_options[] = {
     {"delete", 0, "CMD", "command: deletes BILLOW_MACHINE"},
     {"gpu-type", 0, "TYPE", "kubernetes: GPU type; pods have as many GPUs as jobs need, at most 8"},
     {"image", 0, "IMAGE",
-     "kubernetes: container image of the pods, with curl or python3 or billow in it"},
+     "kubernetes: container image of the pods; must contain curl, python3 or billow"},
     {"context", 0, "NAME", "kubernetes: context of the kubeconfig (default: the current one)"},
     {"namespace", 0, "NAME", "kubernetes: namespace of the pods (default: that of the context)"},
     {"queue", 0, "NAME", "kubernetes: queue of Kueue, or of Volcano with --option queue-system"},
@@ -424,7 +424,8 @@ void add_pool_commands(CommandTable& table) {
   constexpr const char* group = "machines";
   table.push_back(
       {.name = "pool add",
-       .summary = "create a pool that brings machines when jobs queue and releases them afterwards",
+       .summary =
+           "create a pool that orders machines when jobs are queued and releases them afterwards",
        .example = "billow pool add slurm fast --partition gpu --gres gpu:h100:8 --max "
                   "16 --idle 5m --time 12h\n"
                   "billow pool add command cloud --gpu 8xH100 --max 4 --price 23.92 "
@@ -437,9 +438,9 @@ void add_pool_commands(CommandTable& table) {
                   "the GPUs that Slurm assigned.\ncommand: create, list and delete are shell "
                   "commands. create gets BILLOW_MACHINE, BILLOW_HEAD, BILLOW_TOKEN, BILLOW_GPUS, "
                   "BILLOW_GPU_TYPE\nand BILLOW_USER_DATA (a cloud-init file that makes the machine "
-                  "join). If create fails, the next pool is asked.\nkubernetes: each machine is "
-                  "a pod, with the head's kubeconfig or service account; docs/kubernetes.md lists "
-                  "its options.",
+                  "join). If create fails, the next pool is asked.\nkubernetes: each machine is a "
+                  "pod, created with the head's kubeconfig or service account; docs/kubernetes.md "
+                  "lists its options.",
        .options = {pool_options},
        .operands = Operands::some,
        .group = group});
@@ -455,15 +456,16 @@ void add_pool_commands(CommandTable& table) {
                    .usage = "POOL",
                    .operands = Operands::some,
                    .group = group});
-  table.push_back({.name = "pool retry",
-                   .summary = "let a pool that has stopped, or was refused, order machines again",
-                   .example = "billow pool retry fast",
-                   .run = pool_retry,
-                   .usage = "POOL",
-                   .operands = Operands::some,
-                   .group = group});
+  table.push_back(
+      {.name = "pool retry",
+       .summary = "let a pool order machines again after it stopped or its provider refused",
+       .example = "billow pool retry fast",
+       .run = pool_retry,
+       .usage = "POOL",
+       .operands = Operands::some,
+       .group = group});
   table.push_back({.name = "machine release",
-                   .summary = "release one machine of a pool now",
+                   .summary = "release one machine of a pool immediately",
                    .example = "billow machine release fast-3",
                    .run = machine_release,
                    .usage = "MACHINE",

@@ -12,7 +12,8 @@
 namespace billow::client {
 
 inline constexpr OptionSpec pool_limit_options[] = {
-    {"max-hourly", 0, "USD", "order no machine if all of the pool's would cost more per hour"},
+    {"max-hourly", 0, "USD",
+     "order no machine that would raise the pool's cost per hour above this"},
     {"max-per-minute", 0, "N", "order at most N machines per minute (default: twice --max)"},
 };
 // How many machines a pool has, by its document; disks do not count.

@@ -17,7 +17,7 @@ namespace billow::client {
 namespace {
 
 constexpr OptionSpec stop_options[] = {
-    {"force", 'f', nullptr, "send SIGKILL at once, without the grace period, and ask nothing"},
+    {"force", 'f', nullptr, "send SIGKILL at once, without grace period or confirmation"},
     {"reason", 0, "TEXT", "reason to record"},
     {"wait", 'w', nullptr, "wait until the jobs have ended"},
     {"quiet", 'q', nullptr, "print nothing"},

@@ -123,7 +123,7 @@ int idle_show(const Parsed& p) {
 void add_idle_commands(CommandTable& table) {
   table.push_back(
       {.name = "idle set",
-       .summary = "set when idle jobs are warned, suspended and stopped",
+       .summary = "set when idle jobs get a warning, are suspended and are stopped",
        .example =
            "billow idle set --project vision --suspend 30m --stop 1h\nbillow idle set --floor 6h",
        .run = idle_set,
@@ -136,7 +136,7 @@ void add_idle_commands(CommandTable& table) {
                    .group = money_group});
   table.push_back(
       {.name = "keepalive",
-       .summary = "exempt a job from the idle rules for a while; inside a job no number is needed",
+       .summary = "exempt a job from the idle rules for a while (inside a job: that job)",
        .example = "billow keepalive --for 2h --reason \"waiting for labels\"\nbillow keepalive 12 "
                   "--for 30m",
        .run = cmd_keepalive,

@@ -38,8 +38,8 @@ constexpr OptionSpec map_options[] = {
     {"output", 'o', "DIR|URL", "directory or s3://bucket/prefix for the results"},
     {"endpoint", 0, "NAME", "send the records to this endpoint instead of running a command"},
     {"path", 0, "PATH", "path of the endpoint that takes a record (default /)"},
-    {"workers", 'w', "N", "jobs that work on the files (default 4; 1 with --endpoint)"},
-    {"concurrency", 0, "N", "requests that a worker has under way (default 16)"},
+    {"workers", 'w', "N", "number of worker jobs (default 4; 1 with --endpoint)"},
+    {"concurrency", 0, "N", "concurrent requests per worker (default 16)"},
     {"tries", 0, "N", "attempts for each file, or each request (default 3)"},
     {"detach", 'd', nullptr, "return when the workers are submitted"}};
 constexpr OptionSpec notebook_options[] = {
@@ -258,7 +258,7 @@ void add_python_commands(CommandTable& table) {
                   ".jsonl file (or each other file whole) as a request. The result of a shard is "
                   "written exactly once and complete, under the same\nname. If anything is killed, "
                   "run the same command again: it continues where it stopped. Local paths must be "
-                  "visible on the nodes. Options of jobs apply to the\nworkers.",
+                  "visible on the nodes. The job options apply to the\nworkers.",
        .options = {map_options, map_job_options(), python_option},
        .operands = Operands::command,
        .group = "jobs"});
@@ -270,22 +270,22 @@ void add_python_commands(CommandTable& table) {
        .run = cmd_notebook,
        .usage = "",
        .details =
-           "Starts the job, or wakes the one you have, forwards a port of this machine to it and "
-           "prints the address with its token. Without requests the\njob is suspended: it keeps "
-           "its memory, not its GPUs. A request wakes it. Ctrl-C suspends it; --stop ends "
-           "it.\nOptions of jobs apply to the job.",
+           "Starts the notebook's job, or resumes the one you have, forwards a port of this "
+           "machine to it and prints the address with its token.\nWithout requests the job is "
+           "suspended: it keeps its memory and releases its GPUs. The next request resumes it. "
+           "Ctrl-C suspends it; --stop ends it.\nThe job options apply to its job.",
        .options = {notebook_options, notebook_job_options(), python_option},
        .group = "jobs",
        .prints_json = false});
   table.push_back(
       {.name = "sdk install",
-       .summary = "install the Python package that fits the head, without network",
+       .summary = "install the Python package of the head's version, without network access",
        .example = "billow sdk install --venv .venv\nbillow sdk install --user",
        .run = cmd_sdk_install,
        .usage = "",
-       .details = "Takes the wheel from the head, or from this program if no head answers. By "
-                  "default it installs into the active virtual environment; without one, it "
-                  "installs nothing and says so.\nThe one dependency, cloudpickle, comes from the "
+       .details = "Takes the wheel from the head, or from this program if no head answers. "
+                  "Installs into the active virtual environment by default; without one, it fails "
+                  "and installs nothing.\nThe one dependency, cloudpickle, comes from the "
                   "package index or, without network, from another Python of this machine.",
        .options = {install_options, python_option},
        .group = "other",

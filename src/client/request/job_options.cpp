@@ -298,8 +298,8 @@ constexpr JobOption job_option_table[] = {
      "PlaceWish.max_price_nano_usd_per_gpu_h",
      max_price},
     {{"by", 0, "TIME",
-      "deadline of the job, e.g. 18:00 or 4h: spot machines are rented only while there is still "
-      "time to start again"},
+      "deadline of the job, e.g. 18:00 or 4h: spot machines are rented only while there is time "
+      "left to restart"},
      "JobSpec.labels",
      done_by},
     {{"fabric", 0, "A,B", "use only nodes with this network: infiniband, roce, efa, tcp"},

@@ -163,26 +163,28 @@ void add_top_commands(CommandTable& table) {
        .details = "Keys: 1 to 5 or Tab choose a tab, arrows move the cursor, Enter describes the "
                   "row, l shows the job's log, w watches the job, s stops, z suspends and r "
                   "resumes it, d drains a GPU (D its node), / filters, o sorts, ? shows all keys, "
-                  "q quits. Each change is asked about first. The mouse works on tabs, titles and "
+                  "q quits. Each change asks for confirmation. The mouse works on tabs, titles and "
                   "rows. NO_COLOR and a locale without UTF-8 (LC_ALL=C) are respected. Without a "
                   "terminal the screen is printed once.",
        .options = {top_options},
        .group = "machines",
        .prints_json = false});
-  table.push_back({.name = "watch",
-                   .summary = "watch one job: state, progress, GPU charts, cost and log",
-                   .example = "billow watch 12\nbillow watch train --once",
-                   .run = cmd_watch,
-                   .usage = "JOB",
-                   .details =
-                       "Progress is that of an array's elements, of a bar or a count in the "
-                       "job's log (\"15%|###\", \"step 30/200\"), or of its time limit. Keys: "
-                       "l log, Enter describe, s stop, z suspend, r resume, q quit.",
-                   .options = {watch_options},
-                   .operands = Operands::some,
-                   .completes = Completes::job,
-                   .group = "jobs",
-                   .prints_json = false});
+  table.push_back(
+      {.name = "watch",
+       .summary = "watch one job: state, progress, GPU charts, cost and log",
+       .example = "billow watch 12\nbillow watch train --once",
+       .run = cmd_watch,
+       .usage = "JOB",
+       .details = "Progress comes from an array's elements, from a progress bar or counter in the "
+                  "job's log (\\" 15 %
+                  | ## #\\", \\" step 30 /
+                        200\\"), or from the time limit. Keys: "
+                             "l log, Enter describe, s stop, z suspend, r resume, q quit.",
+       .options = {watch_options},
+       .operands = Operands::some,
+       .completes = Completes::job,
+       .group = "jobs",
+       .prints_json = false});
 }
 
 }  // namespace billow::client

@@ -32,7 +32,7 @@ void Core::handle(const v1::Start& m, Now now, Effects& out) {
   if (was_removed(m.task))
     return;
   if (leaving_ || !reclaimed_.empty())
-    return end_without_start(m.task, ExitKind::lost, "this agent is leaving", now, out);
+    return end_without_start(m.task, ExitKind::lost, "this agent is shutting down", now, out);
   seen_now_ = now.steady;
   Held held;
   held.status.task = m.task;
@@ -208,7 +208,7 @@ void Core::handle(const v1::Leave& m, Now now, Effects& out) {
   leaving_ = true;
   if (m.give_back && !given_back_) {
     given_back_ = true;
-    out.push_back(effect::GiveBack{"the head gives this node back"});
+    out.push_back(effect::GiveBack{"the head releases this node"});
   }
   if (m.stop_tasks)
     for (const TaskId id : std::vector<TaskId>(live_.begin(), live_.end()))

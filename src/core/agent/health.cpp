@@ -86,7 +86,7 @@ void GpuHealthWatch::take(const GpuSample& sample) {
   } else if (!hot_told_ && sample.time - hot_since_ >= heat_patience) {
     hot_told_ = true;
     add({sample.time, 30, false,
-         fmt::format("its clocks have been held back by heat for {} s{}",
+         fmt::format("its clocks have been throttled by heat for {} s{}",
                      (sample.time - hot_since_).ns / 1'000'000'000,
                      sample.temperature_c ? fmt::format(" at {} °C", *sample.temperature_c) : "")});
   }

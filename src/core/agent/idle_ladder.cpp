@@ -46,7 +46,8 @@ LadderStep climb_suspended(const LadderState& before,
   out.state.rung = IdleRung::stopped;
   out.action = IdleAction::stop;
   out.text = fmt::format(
-      "suspended after idling, {} since its last work; its node costs money, so it is stopped",
+      "suspended because it was idle, {} since its last work; its node costs money, so it is "
+      "stopped",
       format_duration(idle));
   return out;
 }

@@ -56,7 +56,7 @@ bool TaskWatch::due() const {
 // If the head suspended the task for idling and then disappeared, the node ends it itself:
 // otherwise the machine would cost money until the head returns.
 TaskWatch::Said TaskWatch::add_suspended(const Around& around) const {
-  Said out{IdleState::idle, IdleAction::none, "suspended after idling", false};
+  Said out{IdleState::idle, IdleAction::none, "suspended because it was idle", false};
   out.act_alone = !around.head_here && around.node_bills && ladder_.rung == IdleRung::suspended &&
                   around.now - ladder_.since >= bounded(rules_.policy, rules_.floor).stop_after;
   return out;

@@ -127,12 +127,12 @@ Error too_dear(const Token& token, NanoUsd least, NanoUsd free, Rate rate, std::
   const NanoUsd one_job = std::min(free, token.agent.per_job);
   const std::int64_t minutes = ledger::lasts(one_job, all).ns / billow::minutes(1).ns;
   return {Code::exhausted,
-          fmt::format("agent token {} has {} of its {} left; this may cost {} at {}", token.name,
-                      format_usd(free), format_usd(token.agent.budget), format_usd(least),
-                      format_rate_per_hour(all)),
+          fmt::format("agent token {} has {} of its {} left, but this may cost {} at {}",
+                      token.name, format_usd(free), format_usd(token.agent.budget),
+                      format_usd(least), format_rate_per_hour(all)),
           minutes > 0 ? fmt::format("--time {}m would fit; or use fewer GPUs", minutes)
-                      : "wait for running jobs to end, which returns what they did not use; or ask "
-                        "a person for another token"};
+                      : "wait for running jobs to end, which frees what they did not use; or ask a "
+                        "person for another token"};
 }
 
 }  // namespace
@@ -160,7 +160,7 @@ Result<Commitment> commitment(const State& state,
                 fmt::format("agent token {} works in another project", token.name));
   if (gpu_milli_of(s.spec) > token.agent.gpus_milli)
     return fail(Code::exhausted,
-                fmt::format("agent token {} may hold {} GPUs at once; this needs {}", token.name,
+                fmt::format("agent token {} may hold at most {} GPUs; this needs {}", token.name,
                             gpus_text(token.agent.gpus_milli), gpus_text(gpu_milli_of(s.spec))),
                 "use fewer GPUs");
   Commitment out{
@@ -277,7 +277,7 @@ std::string used_up_text(const State& state, const Job& job, Rate rate) {
   const auto entry = state.money.budgets.find(
       {BudgetScope::job, (job.array ? job.array : job.id).value, BudgetPeriod::total});
   return fmt::format(
-      "budget: the rest of its limit of {} does not pay for a run at {}",
+      "budget: what is left of its limit of {} does not pay for a run at {}",
       format_usd(entry == state.money.budgets.end() ? NanoUsd{} : entry->second.budget.limit),
       format_rate_per_hour(rate));
 }
@@ -294,7 +294,7 @@ Status AgentGpus::take(const State& state, const Job& job, std::int64_t milli) {
           held += ledger::gpu_milli(each);
   if (held + milli > token->second.agent.gpus_milli)
     return fail(Code::conflict,
-                fmt::format("agent token {} may hold {} GPUs at once, and {} are in use",
+                fmt::format("agent token {} may hold at most {} GPUs, and {} are in use",
                             token->second.name, gpus_text(token->second.agent.gpus_milli),
                             gpus_text(held)));
   taken_[job.agent] += milli;

@@ -482,7 +482,7 @@ void keep_for_reservations(const State& state,
         use.spent + use.held_back < entry.budget.limit)
       continue;
     const std::string reason =
-        fmt::format("budget: of the {} of {}, {} is spent and the rest is kept for reservations",
+        fmt::format("budget: of {} for {}, {} is spent and the rest is set aside for reservations",
                     format_usd(entry.budget.limit), budget_name(state, key), format_usd(use.spent));
     for (const auto& [id, job] : state.jobs) {
       if (job.tasks.empty() || !concerns(key, job) || lives_on_reservation(state, key, job))

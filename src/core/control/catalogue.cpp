@@ -148,7 +148,7 @@ Status pin_environment(const State& state, Surroundings& s, ProjectId project, c
     return fail(Code::conflict,
                 fmt::format("environment {} has the digest {}, not {}", s.environment,
                             found->digest.substr(0, digest_prefix_min), wanted),
-                fmt::format("{} has saved other content; see `billow env show {}`", found->by,
+                fmt::format("{} has saved new content since; see `billow env show {}`", found->by,
                             s.environment));
   if (wanted.empty() && runs_as_root(user) && found->by != user.name)
     return fail(Code::forbidden,
@@ -277,10 +277,10 @@ Status Decider::check_surroundings(JobSpec& spec, ProjectId project, UserId user
   for (const std::size_t n :
        {s.volumes.size(), s.secrets.size(), s.inputs.size(), s.outputs.size()})
     if (n > limits::surroundings_max)
-      return fail(Code::too_large,
-                  fmt::format("a job can have at most {} each of volumes, secrets, inputs and "
-                              "outputs",
-                              limits::surroundings_max));
+      return fail(
+          Code::too_large,
+          fmt::format("a job can have at most {} of each: volumes, secrets, inputs, outputs",
+                      limits::surroundings_max));
   if (!s.image.empty()) {
     BILLOW_TRY(parse_image_name(s.image));
     if (!s.environment.empty())

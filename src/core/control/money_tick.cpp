@@ -65,7 +65,8 @@ void resume_for_money(const State& state, const Context& context, Events& events
       continue;
     const auto rate = rate_if_resumed(state, context, job);
     if (rate && purse.take(job, *rate, gpu_milli_of(*job.spec)))
-      events.push_back(SuspensionChanged{id, SuspendCause::budget, "there is money again", true});
+      events.push_back(
+          SuspensionChanged{id, SuspendCause::budget, "the budget allows it again", true});
   }
 }
 

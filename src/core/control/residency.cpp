@@ -116,10 +116,12 @@ Status nothing_outside(const State& state, ProjectId project, const Quota& quota
   std::ranges::sort(outside);
   const std::size_t more = outside.size() > named_max ? outside.size() - named_max : 0;
   outside.resize(outside.size() - more);
-  return fail(Code::conflict,
-              fmt::format("jobs of the project, and with them its data, are outside of that: {}{}",
-                          join(outside, ", "), more ? fmt::format(" and {} more", more) : ""),
-              "wait for them to end, or stop them: billow stop JOB");
+  return fail(
+      Code::conflict,
+      fmt::format(
+          "jobs of the project, and with them its data, are outside these regions or pools: {}{}",
+          join(outside, ", "), more ? fmt::format(" and {} more", more) : ""),
+      "wait for them to end, or stop them: billow stop JOB");
 }
 
 }  // namespace billow::control

@@ -330,7 +330,7 @@ Status why_no_node(const Impl& index, const PlacementClass& c) {
         fmt::format("use at most --gpus {}, or drop --topology nvlink", most.linked_gpus));
   if (r.takes_node())
     return infeasible(
-        "no node can be given whole: each has a GPU that is out of service or of another type");
+        "no whole node fits: each has a GPU that is out of service or of another type");
   return infeasible("no single node has the GPUs, CPUs and memory of a task together");
 }
 
@@ -480,7 +480,7 @@ Status fits_empty_nodes(const SchedIndex& wrapped, const JobRequest& job) {
                   "were empty; they need {} GPUs in total",
                   job.tasks, gpus_text(gpu_milli_of(job))),
       job.constraints.close_required ? "prefer closeness instead of requiring it"
-                                     : "ask for fewer members, or for less for each");
+                                     : "request fewer members, or fewer resources for each");
 }
 
 }  // namespace
@@ -526,8 +526,9 @@ Status reservable(const SchedIndex& wrapped, const JobRequest& job) {
   if (job.tasks > 1 && c.constraints.close_required && c.constraints.close != Closeness::anywhere) {
     if (together < job.tasks)
       return infeasible(
-          fmt::format("the {} nodes must be close together, and no place has more than {} that fit",
-                      job.tasks, together),
+          fmt::format(
+              "the {} nodes must be close together, but no single place has more than {} that fit",
+              job.tasks, together),
           "prefer closeness instead of requiring it");
   }
   if (job.reservation)

@@ -251,7 +251,7 @@ Result<std::vector<Placement>> place_reservation(const SchedIndex& wrapped,
         "{} without a time limit may still run then; give jobs a --time, or reserve fewer GPUs",
         endless == 1 ? "a job" : fmt::format("{} jobs", endless));
   return fail(Code::exhausted,
-              fmt::format("not enough GPUs are guaranteed to be free for {}, starting {}",
+              fmt::format("not enough GPUs are certain to be free for {}, starting {}",
                           rough_duration(r.until - std::max(r.from, now)),
                           r.from <= now ? "now" : relative_time(r.from, now, Zone::utc)),
               std::move(hint));

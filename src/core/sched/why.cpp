@@ -84,7 +84,7 @@ void limits_of_project(const Impl& index, const JobRequest& job, const ProjectSt
   if ((s.user_limit_milli >= 0 && mine.milli + asked > s.user_limit_milli) ||
       (s.user_running_max >= 0 && mine.jobs + 1 > s.user_running_max))
     add(e, ReasonKind::user_limit,
-        fmt::format("Its user runs {} with {} GPUs; the project allows no more for one user.",
+        fmt::format("Its user runs {} with {} GPUs; the project allows no more per user.",
                     plural(mine.jobs, "job"), gpus_text(mine.milli)));
 }
 
@@ -96,7 +96,7 @@ void limits_of(const Impl& index, const JobRequest& job, Why& e) {
   const auto it = index.array_running.find(job.array);
   if (it != index.array_running.end() && it->second >= job.array_running_max)
     add(e, ReasonKind::array_limit,
-        fmt::format("{} of the array are running; it allows no more at once.",
+        fmt::format("{} of the array are running; it allows no more at a time.",
                     plural(it->second, "element")));
 }
 
@@ -155,8 +155,8 @@ void kept_for_reservation(const Reservation& r, const JobRequest& job, WallTime 
   // A preemptible job may start there if it can stay for a while.
   if (gives_way(job) && r.from < now + spot_before_reservation_min)
     return add(e, ReasonKind::reserved,
-               fmt::format("Reservation {} begins {}; jobs that would have to leave then are not "
-                           "started in the last {} before.",
+               fmt::format("Reservation {} begins {}; jobs that it would preempt are not started "
+                           "in the {} before that.",
                            r.id.value, relative_time(r.from, now, Zone::utc),
                            rough_duration(spot_before_reservation_min)));
   add(e, ReasonKind::reserved,
@@ -192,10 +192,10 @@ void promised(Impl& index, const JobRequest& job, const Plan& next, WallTime now
   const JobId behind = kept ? kept : other(next.starts);
   if (!behind)
     return add(e, ReasonKind::waiting_behind,
-               "Other jobs are before it in the queue and take the free capacity.");
+               "Other jobs are ahead of it in the queue and need the free capacity.");
   add(e, ReasonKind::waiting_behind,
       sentence(name_for(index, job, behind) +
-               " is before it in the queue and needs the free capacity"),
+               "  is ahead of it in the queue and needs the free capacity"),
       same_project(index, job, behind) ? behind : JobId{});
 }
 
@@ -220,18 +220,17 @@ void waits_for_cards(
     e.start_unknown = "the node that holds its memory is gone";
     e.would_start_now = fmt::format(
         "`billow rerun {0}` starts it again, from its last checkpoint if it has one; `billow stop "
-        "{0}` gives it up",
+        "{0}` ends it",
         job.id.value);
     return add(e, ReasonKind::no_capacity, "The node that holds its memory is gone.");
   }
   if (!allowed(c, *node))
-    e.start_unknown = "its node takes no jobs now";
+    e.start_unknown = "its node accepts no jobs now";
   if (!allowed(c, *node))
-    return add(
-        e, ReasonKind::no_capacity,
-        fmt::format("It can resume only on node {}, which holds its memory and takes no jobs "
-                    "now.",
-                    node->shape.name));
+    return add(e, ReasonKind::no_capacity,
+               fmt::format(
+                   "It can resume only on node {}, which holds its memory and accepts no jobs now.",
+                   node->shape.name));
   std::set<JobId> holders;
   std::vector<std::string> all;
   std::vector<std::string> taken;
@@ -377,7 +376,7 @@ std::string slice_text(const Resources& r) {
 std::string not_together(const JobRequest& job, const PlacementClass& c, const Supply& supply) {
   const Resources& r = job.resources;
   if (r.takes_node())
-    return fmt::format("No node is empty, and the job needs {} to itself.",
+    return fmt::format("No node is empty, and the job needs {} for itself.",
                        job.tasks == 1 ? "one" : std::to_string(job.tasks));
   const std::string on_each =
       job.tasks == 1 ? "on one node" : fmt::format("on each of {} nodes", job.tasks);
@@ -408,8 +407,8 @@ std::string not_together(const JobRequest& job, const PlacementClass& c, const S
         supply.fitting_cards == 1 ? "1 GPU is" : fmt::format("{} GPUs are", supply.fitting_cards),
         supply.fitting_on_node, r.gpus, on_each);
   return fmt::format(
-      "{} of {} {} free as a whole; the others are in use, in part or whole ({} free in "
-      "sum). The job needs {} whole {}.",
+      "{} of {} {} free as a whole; the others are partly or fully in use ({} free in total). The "
+      "job needs {} whole {}.",
       supply.free_cards, plural(supply.cards, "GPU"), supply.free_cards == 1 ? "is" : "are",
       gpus_text(supply.free_milli), plural(r.gpus, "GPU"), on_each);
 }
@@ -466,8 +465,7 @@ void no_capacity_for(
   e.start_unknown = endless_job(index, job, supply);
   if (supply.nodes == 0 && !supply.closed.empty()) {
     e.start_unknown = "every node that could run it is closed to new jobs";
-    return add(e, ReasonKind::no_capacity,
-               "Every node that could run it takes no jobs now." + closed);
+    return add(e, ReasonKind::no_capacity, "No node that could run it accepts jobs now." + closed);
   }
   if (supply.nodes < job.tasks && !supply.closed.empty()) {
     e.start_unknown = "too few nodes are open to new jobs";
@@ -504,7 +502,7 @@ void no_capacity_for_group(
       continue;
     no_capacity_for(index, one, each, now, e);
     e.reasons.front().text =
-        fmt::format("The roles of a group start together, and role {} has no place: {}", role.name,
+        fmt::format("The roles of a group start together, and role {} does not fit: {}", role.name,
                     e.reasons.front().text);
     return;
   }

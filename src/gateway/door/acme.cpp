@@ -94,7 +94,7 @@ void Acme::look() {
 }
 
 void Acme::begin(std::vector<std::string> names) {
-  log_info("a certificate for {} is ordered from {}", join(names, ", "), options_.directory);
+  log_info("ordering a certificate for {} from {}", join(names, ", "), options_.directory);
   order_ = std::make_unique<Order>();
   order_->names = std::move(names);
   if (urls_.is_object())
@@ -139,7 +139,7 @@ void Acme::post(const std::string& url, std::string payload, Answer done, int tr
                  [this, url, payload = std::move(payload), done = std::move(done), tries](
                      const net::Response&, const Json&) {
                    if (nonces_.empty() || tries >= post_tries_max)
-                     return failed("the authority gives no nonce");
+                     return failed("the authority sent no nonce");
                    post(url, payload, done, tries + 1);
                  });
   }
@@ -164,7 +164,7 @@ void Acme::post(const std::string& url, std::string payload, Answer done, int tr
           const auto type = document["type"].str_or("");
           if (type.ends_with(":badNonce") && tries < post_tries_max)
             return post(url, payload, done, tries + 1);
-          failed(fmt::format("{} ({}, {})", document["detail"].str_or("the authority refuses"),
+          failed(fmt::format("{} ({}, {})", document["detail"].str_or("the authority refused"),
                              type.substr(type.rfind(':') + 1), answer.status));
         });
 }
@@ -182,7 +182,7 @@ void Acme::with_account(std::function<void()> done) {
        [this, done = std::move(done)](const net::Response& answer, const Json&) {
          account_ = answer.headers.get("Location");
          if (account_.empty())
-           return failed("the authority names no account");
+           return failed("the authority named no account");
          done();
        });
 }
@@ -257,7 +257,7 @@ void Acme::prove(const Json& authorization) {
       tell();
     });
   }
-  failed(fmt::format("the authority offers no {} for {}{}", wanted, name,
+  failed(fmt::format("the authority does not offer {} for {}{}", wanted, name,
                      by_dns ? "" : "; a wildcard needs --acme-dns-hook"));
 }
 
@@ -280,7 +280,7 @@ void Acme::run_hook(const char* what, std::function<void(Status)> done) {
     Status result;
     if (!ended)
       result = fail(Code::unavailable,
-                    fmt::format("{} {} did not end in time", options_.dns_hook, what));
+                    fmt::format("{} {} did not finish in time", options_.dns_hook, what));
     else if (!ended->ok())
       result = fail(Code::unavailable, fmt::format("{} {} ended with code {}", options_.dns_hook,
                                                    what, ended->code()));
@@ -365,7 +365,7 @@ void Acme::finish(const Status& result) {
              format_utc(trouble.next_at));
   } else {
     troubles_.erase(name);
-    log_info("a certificate for {} has come", join(order_->names, ", "));
+    log_info("received a certificate for {}", join(order_->names, ", "));
   }
   save_troubles();
   const bool clean = !order_->record.empty() && !result;

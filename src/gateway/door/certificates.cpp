@@ -61,7 +61,7 @@ bool Certificates::look() {
   default_stamp_ = stamp;
   auto context = net::TlsContext::server({options_.cert, options_.key, true});
   if (!context) {
-    log_warn("{}; the certificate before it stays in use", context.error().message);
+    log_warn("{}; the previous certificate stays in use", context.error().message);
     return false;
   }
   default_ = std::move(*context);
@@ -88,7 +88,7 @@ bool Certificates::look_at(const std::string& cert, const std::string& key) {
   auto loaded = load();
   if (!loaded) {
     log_warn("{}: {}{}", cert, loaded.error().message,
-             pair.context ? "; the certificate before it stays in use" : "");
+             pair.context ? "; the previous certificate stays in use" : "");
     return false;
   }
   pair = std::move(*loaded);

@@ -68,9 +68,10 @@ namespace {
 
 net::Response no_model(const std::string& model) {
   return api_error(404, "model_not_found",
-                   fmt::format("the model \"{}\" does not exist, or this key does not open it; "
-                               "GET /v1/models lists those that it opens",
-                               model));
+                   fmt::format(
+                       "the model \\" {}\\" does not exist, or this key has no access to it; GET "
+                                          "/v1/models lists the models of this key",
+                       model));
 }
 
 }  // namespace
@@ -101,7 +102,7 @@ void Gateway::front_door(const std::shared_ptr<Front>& front) {
                   fmt::format(
                       "{}; the owner of an endpoint creates keys with: billow endpoint-key NAME",
                       offered_by(*front).key.empty() ? "no key was sent (Authorization: Bearer KEY)"
-                                                     : "this key opens no endpoint")));
+                                                     : "this key gives access to no endpoint")));
   if (looks && path == "/v1/models") {
     Json list = Json::array();
     for (const std::string& name : names)
@@ -114,17 +115,20 @@ void Gateway::front_door(const std::shared_ptr<Front>& front) {
     const std::string name =
         net::percent_decode(path.substr(std::string_view("/v1/models/").size())).value_or("");
     if (!std::binary_search(names.begin(), names.end(), name))
-      return refuse(front, api_error(404, "model_not_found",
-                                     fmt::format("the model \"{}\" does not exist, or this key "
-                                                 "does not open it",
-                                                 name)));
+      return refuse(
+          front,
+          api_error(
+              404, "model_not_found",
+              fmt::format(
+                  "the model \\" {}\\" does not exist, or this key has no access to it", name)));
     return respond(front,
                    net::Response::json(200, model_document(name, model_made_at(name)).dump()));
   }
   if (front->head().method != "POST")
-    return refuse(front,
-                  api_error(404, "not_found",
-                            "no model is named; use POST with a \"model\", or /f/NAME/v1/…"));
+    return refuse(
+        front,
+        api_error(404, "not_found",
+                  "the request names no model; use POST with a \\" model\\", or /f/NAME/v1/…"));
   // Bodies of all requests together are bounded: strangers can send them where an endpoint is open.
   front->ticket.shares_memory = true;
   front->ticket.strip_credentials = true;
@@ -186,7 +190,7 @@ void Gateway::serve_route(const std::shared_ptr<Front>& front, const ModelRoute&
 // ---- endpoints that cannot serve
 
 net::Response Gateway::nobody_left(const Front& front) {
-  auto answer = net::problem(503, "none of the model's endpoints can serve the request now",
+  auto answer = net::problem(503, "no endpoint of the model can serve the request now",
                              "retry after the time in Retry-After", front.request_id());
   answer.headers.add("Retry-After", "1");
   return answer;

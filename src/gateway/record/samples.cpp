@@ -185,7 +185,7 @@ void Samples::sent(const Status& result) {
   if (now < next_warning_)
     return;
   next_warning_ = now + warn_every;
-  log_error("{} batches of samples wait to be sent to {}: {}", waiting_.size(), options_.url,
+  log_error("{} batches of samples are waiting to be sent to {}: {}", waiting_.size(), options_.url,
             result.error().message);
 }
 

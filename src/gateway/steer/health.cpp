@@ -114,7 +114,7 @@ void LiveEndpoint::live_checked(ReplicaKey key, Check result, SteadyTime now) {
   }
   if (++live.live_failed < probes.threshold || live.told_to_stop || live.row.stopping)
     return;
-  log_warn("endpoint {}: replica {} has failed its liveness check {} times: it is replaced", name_,
+  log_warn("endpoint {}: replacing replica {}: it has failed its liveness check {} times", name_,
            key, live.live_failed);
   stop_sick(live, "it failed its liveness checks", now);
 }
@@ -254,16 +254,16 @@ void LiveEndpoint::leave_out(LiveReplica& live,
   // Some must stay: a fault of all of them must not close the endpoint.
   if (r->current && serving() < stay_min + 1) {
     if (!std::exchange(live.said_sick, true))
-      log_warn("endpoint {}: replica {} {}, and no other can take its place", name_, live.row.job,
-               why);
+      log_warn("endpoint {}: replica {} {}, and no other replica can take its place", name_,
+               live.row.job, why);
     return;
   }
   live.times_out = std::min(live.times_out + 1, left_out_factor_max);
   live.out_until = now + left_out * live.times_out;
   live.check_at = now;
   ++totals.left_out;
-  log_warn("endpoint {}: replica {} {}: it gets no requests until it is well", name_, live.row.job,
-           why);
+  log_warn("endpoint {}: replica {} {}: it gets no requests until it has recovered", name_,
+           live.row.job, why);
   out_of_service(live, now);
 }
 
@@ -281,7 +281,7 @@ void LiveEndpoint::replace_sick(SteadyTime now) {
           fmt::format("was not healthy within {}", format_duration(policy.start_timeout));
       if (const std::string silent = not_listening(live.row); !silent.empty())
         why += "; " + silent;
-      log_warn("endpoint {}: replica {} {}: it is replaced", name_, key, why);
+      log_warn("endpoint {}: replica {} {}: replacing it", name_, key, why);
       failed_start(fmt::format("its replica (job {}) {}", key, why), now);
       stop_sick(live, ("it " + why).c_str(), now);
       continue;
@@ -289,7 +289,7 @@ void LiveEndpoint::replace_sick(SteadyTime now) {
     if (!policy.probes.live.empty() || live.sick_since.ns == 0 ||
         live.failed_checks < policy.probes.threshold || now - live.sick_since < sick_patience)
       continue;
-    log_warn("endpoint {}: replica {} has failed its health checks for {}: it is replaced", name_,
+    log_warn("endpoint {}: replacing replica {}: it has failed its health checks for {}", name_,
              key, format_duration(now - live.sick_since));
     stop_sick(live, "it failed its health checks", now);
   }

@@ -113,7 +113,7 @@ bool LiveEndpoint::make_room(SteadyTime now) {
     if (live.row.revision != row_.serving || !r || r->phase == Phase::suspended)
       continue;
     gone = false;
-    drain(live, "a new revision needs its place", now);
+    drain(live, "a new revision needs its capacity", now);
   }
   return gone;
 }
@@ -130,8 +130,8 @@ void LiveEndpoint::drain(LiveReplica& live, const char* reason, SteadyTime now) 
   if (live.told_to_stop && now - live.asked_at < move_patience)
     return;
   if (!live.told_to_stop && !Router::releasable(r))
-    log_warn("endpoint {}: replica {} still has {} requests after {} (--drain): it is stopped",
-             name_, key, r.in_flight, format_duration(limit));
+    log_warn("endpoint {}: stopping replica {}: it still has {} requests after {} (--drain)", name_,
+             key, r.in_flight, format_duration(limit));
   live.told_to_stop = true;
   move(key, "stop", reason, now);
 }

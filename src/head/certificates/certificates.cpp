@@ -147,9 +147,9 @@ Status Certificates::check(const control::Principal& who, const Shown& shown) co
 
 Result<Json> Certificates::issue(const control::Principal& who, const std::string& request_pem) {
   if (!options_.tls || !client_ca_pem_.empty())
-    return fail(Code::conflict, options_.tls
-                                    ? "this head uses the certificates of another authority"
-                                    : "this head does not use TLS");
+    return fail(Code::conflict,
+                options_.tls ? "this head uses certificates of an external authority (--client-ca)"
+                             : "this head does not use TLS");
   if (request_pem.size() > request_bytes_max)
     return fail(Code::invalid, "the certificate request is too large");
   const Token& token = options_.state().tokens.at(who.token);
@@ -238,7 +238,7 @@ void Certificates::look() {
   // Half of a replacement does not fit together: it is read again when the other half is there.
   if (const auto usable = net::TlsContext::server({options_.server_cert, options_.server_key});
       !usable)
-    return log_warn("the changed certificate is not used yet: {}", usable.error().message);
+    return log_warn("the changed certificate cannot be used: {}", usable.error().message);
   log_info("using the changed certificate in {}", options_.server_cert);
   apply();
 }

@@ -92,7 +92,7 @@ void Gateways::add_limits(gateway::EndpointRow& row, const Endpoint& endpoint) c
   if (!rate) {
     row.awake_max = 1;
     row.awake_max_why = fmt::format(
-        "--max-spend {}/h: one replica at most until its price is known", format_usd(limit));
+        "--max-spend {}/h: at most one replica until its price is known", format_usd(limit));
     return;
   }
   if (rate->nano_usd_per_s == 0)

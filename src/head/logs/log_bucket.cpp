@@ -136,7 +136,7 @@ void LogBucket::sent(const std::string& key, const Item& item, const Status& res
   if (now < next_warning_)
     return;
   next_warning_ = now + warn_every;
-  log_error("{} logs wait to be sent to {}: {}", waiting_.size(), options_.url,
+  log_error("{} logs are waiting to be sent to {}: {}", waiting_.size(), options_.url,
             result.error().message);
 }
 

@@ -134,7 +134,7 @@ void PersonalNotices::finished(std::uint64_t id, Seq through, const Status& resu
       return;
     }
   if (!result)
-    log_warn("notices to target {} were given up: {}", id, result.error().message);
+    log_warn("gave up sending notices to target {}: {}", id, result.error().message);
   lane.failures = 0;
   options_.engine().execute(
       RecordNoticesSent{{id, through, result ? std::string() : result.error().message}},

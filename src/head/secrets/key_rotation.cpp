@@ -12,7 +12,7 @@ constexpr Duration old_key_kept = minutes(2);
 
 void KeyRotation::start(control::Cause cause, OnDone done) {
   if (running_)
-    return done(fail(Code::conflict, "the key is being replaced already", "wait until it is done"));
+    return done(fail(Code::conflict, "the key is already being replaced", "wait until it is done"));
   if (const Status begun = options_.keeper->begin_rotation(); !begun)
     return done(pass(begun.error()));
   running_ = true;
@@ -28,7 +28,7 @@ void KeyRotation::resume() {
   log_info("resuming an interrupted rotation of the secrets key");
   start({"head", ""}, [](const Result<Done>& done) {
     if (!done)
-      log_warn("the new key of secrets is not used for all of them yet: {}", done.error().message);
+      log_warn("some secrets are not encrypted with the new key yet: {}", done.error().message);
   });
 }
 
@@ -62,7 +62,7 @@ void KeyRotation::drop_old_keys() {
     return;
   const Status ended = options_.keeper->end_rotation(options_.engine().state());
   if (ended)
-    return log_info("the old key of the installation's secrets is not needed any more");
+    return log_info("the old secrets key is no longer needed");
   log_warn("the old secrets key is kept: {}", ended.error().message);
   // What came meanwhile with the old key is wrapped too. What no key opens keeps the old ones.
   std::size_t lost = 0;

@@ -51,7 +51,7 @@ Result<std::vector<std::string>> SecretKeeper::keys() const {
         "by its owner only");
   struct stat info {};
   if (::stat(path_.c_str(), &info) == 0 && (info.st_mode & 077) != 0)
-    return fail(Code::forbidden, fmt::format("{} can be read by others", path_),
+    return fail(Code::forbidden, fmt::format("{} can be read by other users", path_),
                 fmt::format("chmod 600 {}", path_));
   std::vector<std::string> out;
   for (const std::string& line : split(BILLOW_TRY(read_file(path_, 4096)), '\n')) {
@@ -301,8 +301,8 @@ void SecretKeeper::fill(const control::State& state,
       return refuse(value.error().message);
     if (wish.file.empty() && value->find('\0') != std::string::npos)
       return refuse(
-          fmt::format("secret {} has a zero byte and cannot be a variable; ask for it as "
-                      "a file: --secret {}:file",
+          fmt::format("secret {} contains a zero byte and cannot be a variable; use it as a file: "
+                      "--secret {}:file",
                       wish.name, wish.name));
     start.secrets.push_back({wish.variable, wish.file,
                              base64(*value)});  // a value may be any bytes, and the frame is text

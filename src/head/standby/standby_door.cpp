@@ -138,7 +138,7 @@ void StandbyDoor::listen(const std::vector<std::string>& addresses, bool is_gate
     const auto address = net::parse_address(text);
     auto listener = address ? net::listen_on(*address) : pass(address.error());
     if (!listener) {
-      log_warn("the standby passes no connections on at {}: {}", text, listener.error().message);
+      log_warn("the standby cannot forward connections at {}: {}", text, listener.error().message);
       continue;
     }
     auto door = std::make_unique<Door>(Door{std::move(*listener), is_gateway, {}, {}});
@@ -205,7 +205,7 @@ void StandbyDoor::lead_to(const LeaderPlace& place) {
     // The gateway knows who of its own machine connects; these clients come from elsewhere.
     if (is_of_this_machine(place_.gateway))
       place_.gateway.clear();
-    log_info("connections are passed on to the leader at {}",
+    log_info("forwarding connections to the leader at {}",
              place_.api.empty() ? "no address" : place_.api);
   });
 }

@@ -179,7 +179,7 @@ class TwoGateways(EndpointTest):
         status, said = poll(
             lambda: next((a for a in [self.ask(second)] if a[0] == 503), None), "it stops serving"
         )
-        self.assertIn(b"the head does not accept this gateway any more", said)
+        self.assertIn(b"the head no longer accepts this gateway", said)
         self.assertEqual(self.healthz(second), 503)
         # Nor does it serve what it has kept, when it starts again.
         process.kill()

@@ -404,7 +404,7 @@ class Door(postgres.PostgresTest):
         self.start("a")
         poll(lambda: pair.leads("a"), "the first head", 60)
         self.start("b", "--standby")
-        poll(lambda: "connections are passed on" in pair.log("b"), "the standby", 60)
+        poll(lambda: "forwarding connections" in pair.log("b"), "the standby", 60)
         token = pair.cli("a", "token", "create", "--node").stdout.strip()
         pair.spawn(
             *("box", "join", f"https://{self.net.address('b')}:7070", "--token", token),
@@ -426,7 +426,7 @@ class Door(postgres.PostgresTest):
         pair.heads["a"].wait()
         poll(lambda: pair.leads("b"), "the takeover", 30)
         self.start("a", "--standby")
-        poll(lambda: "connections are passed on" in pair.log("a"), "the other standby", 60)
+        poll(lambda: "forwarding connections" in pair.log("a"), "the other standby", 60)
         poll(lambda: Failover.node_is_ready(pair, "b"), "the node at the new leader", 30)
         with open(gate, "w", encoding="ascii"):
             pass

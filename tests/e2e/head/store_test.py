@@ -119,7 +119,7 @@ class OnPostgres(postgres.PostgresTest):
                 f.write(full + "\n")
             os.chmod(path, 0o644)
             self.assertIn(
-                "can be read by others",
+                "can be read by other users",
                 rig.cli(
                     "up", "--background", "--listen", "127.0.0.1:0", "--store-file", path
                 ).errors,

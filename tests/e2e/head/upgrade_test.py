@@ -297,7 +297,7 @@ class Upgrade(unittest.TestCase):
             answer = json.loads(data[4 : 4 + struct.unpack("<I", data[:4])[0]])
             self.assertEqual((answer["type"], answer.get("version", 1)), ("welcome", 1), answer)
             poll(
-                lambda: "node old is here: 0 GPUs, 0 tasks, billow 0, protocol 1\n"
+                lambda: "node old connected: 0 GPUs, 0 tasks, billow 0, protocol 1\n"
                 in rig.head_log(),
                 "the agreed version in the log",
             )

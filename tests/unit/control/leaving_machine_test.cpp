@@ -1,4 +1,4 @@
-// Machines that are being given back: what their nodes still do, and what no longer happens there.
+// Machines that are being released: what their nodes still do, and what no longer happens there.
 #include <gtest/gtest.h>
 
 #include "tests/unit/control/pool_world.h"
@@ -29,7 +29,7 @@ TEST(LeavingMachine, IsGivenBackWhenIdleAndNotBeforeAndStaysClosed) {
   const std::string why = w.state().nodes.at(leaving).drained;
   const Status opened = w.run(DrainNode{leaving, ""});
   ASSERT_FALSE(opened) << "a job would start there and be lost with the machine";
-  EXPECT_EQ(opened.error().message, "fast-1 is being given back: idle for 5m");
+  EXPECT_EQ(opened.error().message, "fast-1 is being released: idle for 5m");
   EXPECT_EQ(opened.error().hint, "its pool rents another machine if a job needs one");
   w.must(DrainNode{leaving, "a bad fan"});
   EXPECT_EQ(w.state().nodes.at(leaving).drained, why);

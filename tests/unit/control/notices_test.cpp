@@ -85,7 +85,7 @@ TEST_F(Notices, OfWaitingJobsComeTogetherAndOnce) {
   EXPECT_TRUE(titles(target).empty());
   w.now = w.now + hours(1) + seconds(1);
   w.must(NoticeTick{});
-  EXPECT_EQ(titles(target), (std::vector<std::string>{"2 of your jobs still wait"}));
+  EXPECT_EQ(titles(target), (std::vector<std::string>{"2 of your jobs are still waiting"}));
   w.must(NoticeTick{});
   EXPECT_EQ(titles(target).size(), 1U) << "told once";
   w.check_replay();

@@ -118,8 +118,8 @@ TEST(Offers, TheHighestPriceOfAJobIsPerGpuAndHour) {
   const auto notes = pool_notes(w.state(), *w.state().find_job(poor), w.now);
   ASSERT_EQ(notes.size(), 1u);
   EXPECT_EQ(notes[0],
-            "Pool aws rents nothing for it: its cheapest offer, p5.48xlarge in us-1a (on demand, "
-            "$28.80/h), is not within --max-price $3.50 per GPU and hour.");
+            "Pool aws orders no machine for it: its cheapest offer, p5.48xlarge in us-1a (on "
+            "demand, $28.80/h), exceeds --max-price $3.50 per GPU and hour.");
   w.submit(8, 1, false, NanoUsd{3'599'999'999});
   EXPECT_EQ(w.asked(), "0 machines");
   w.submit(8, 1, false, NanoUsd{3'600'000'000});

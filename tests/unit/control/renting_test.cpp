@@ -225,7 +225,7 @@ TEST(Renting, AJobBeyondItsUsersLimitIsToldSo) {
   EXPECT_EQ(w.ordered, 0u);
   const auto notes = pool_notes(w.state(), *w.state().find_job(waits), w.now);
   ASSERT_EQ(notes.size(), 1u);
-  EXPECT_NE(notes[0].find("limits of its project"), std::string::npos) << notes[0];
+  EXPECT_NE(notes[0].find("limit of its project"), std::string::npos) << notes[0];
 }
 
 TEST(Renting, AJobWithoutMoneyRentsNothing) {
@@ -559,7 +559,7 @@ TEST(Renting, ExplainTellsWhyAMachineThatCameDoesNotRunItsJob) {
   ASSERT_EQ(w.machines().size(), 1u) << "another would not help either";
   const auto notes = pool_notes(w.state(), *w.state().find_job(job), w.now);
   ASSERT_EQ(notes.size(), 1u);
-  EXPECT_EQ(notes[0], "Pool fast: fast-1 came and cannot run it: its agent found 0 of 1 GPU.");
+  EXPECT_EQ(notes[0], "Pool fast: fast-1 joined but cannot run it: its agent found 0 of 1 GPU.");
 }
 
 }  // namespace

@@ -424,7 +424,7 @@ TEST(Reservations, JobsOutsideDoNotSpendTheirMoney) {
   const Job& job = *w.core.state().find_job(outside);
   EXPECT_EQ(job.suspension.phase, SuspendPhase::suspending);
   EXPECT_EQ(job.suspension.cause, SuspendCause::budget);
-  EXPECT_NE(job.reason.find("kept for reservations"), std::string::npos) << job.reason;
+  EXPECT_NE(job.reason.find("set aside for reservations"), std::string::npos) << job.reason;
   w.must(AgentReport{w.node_of(outside),
                      {.task = w.task_of(outside),
                       .state = TaskState::suspended,

@@ -75,7 +75,7 @@ TEST(Group, AMemberOfAKindThatIsInUseIsNamed) {
   index.enqueue(group(2, {role("trainer", 1, 4), role("reward", 1, 1, 1000, "H100")}));
   EXPECT_TRUE(plan(index, t0).starts.empty());
   const std::string text = explain(index, JobId{2}, t0).reasons.front().text;
-  EXPECT_NE(text.find("role reward has no place: No H100 GPU is free"), std::string::npos) << text;
+  EXPECT_NE(text.find("role reward does not fit: No H100 GPU is free"), std::string::npos) << text;
 }
 
 TEST(Group, TwoGroupsThatNeedTheSameNodesRunOneAfterTheOther) {

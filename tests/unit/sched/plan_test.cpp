@@ -270,7 +270,7 @@ TEST(Reasons, CountOnlyNodesThatCouldRunTheJob) {
   a100.resources.gpu_types = {"A100"};
   index.enqueue(a100);
   EXPECT_EQ(explain(index, JobId{1}, t0).reasons.at(0).text,
-            "Every node that could run it takes no jobs now. Closed to new jobs: n2 (drained).");
+            "No node that could run it accepts jobs now. Closed to new jobs: n2 (drained).");
   JobRequest both = job(2);
   both.tasks = 2;
   index.enqueue(both);

@@ -96,8 +96,8 @@ void Decider::report_events(Events& events, const Task& task, const TaskStatus& 
       // Something of this job is left on the node, and the next job must not meet it: the node
       // takes no more jobs until somebody has checked it.
       if (!status.left_behind.empty() && state.nodes.at(task.node).drained.empty())
-        events.push_back(NodeDrained{
-            task.node, fmt::format("job {} left behind: {}", task.job.value, status.left_behind)});
+        events.push_back(NodeDrained{task.node, fmt::format("job {} left something behind: {}",
+                                                            task.job.value, status.left_behind)});
       return;
     }
     case TaskState::running:

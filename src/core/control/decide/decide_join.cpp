@@ -140,7 +140,7 @@ Decision Decider::operator()(const JoinNode& c) {
     const auto machine = state.machines.find(token.node);
     if (machine == state.machines.end() || machine->second.pool != token.pool ||
         machine->second.state == MachineState::releasing)
-      return fail(Code::unauthorized, fmt::format("machine {} has been given back", token.node),
+      return fail(Code::unauthorized, fmt::format("machine {} has been released", token.node),
                   "stop its agent");
   }
   BILLOW_TRY_VOID(check_join_token(state, token, c));
@@ -157,8 +157,9 @@ Decision Decider::operator()(const JoinNode& c) {
   BILLOW_TRY_VOID(check_name_free(state, token, c, context.now));
   if (token.pool && must_wait_for_twin(state, token.node))
     return fail(Code::unavailable,
-                fmt::format("a second machine runs under the name {} and is ended first", c.node),
-                "the machine tries again by itself");
+                fmt::format("a second machine with the name {} is still running; it is ended first",
+                            c.node),
+                "the machine retries automatically");
   Events events;
   for (const auto& [id, old] : state.tokens)
     if (old.scope == TokenScope::node && old.node == c.node)
@@ -226,11 +227,11 @@ Status check_ordered(const State& state, const NodeOffer& offer, const Token& to
                             token.node, order->second.nodes, offer.name),
                 fmt::format("give each its own name: --node-name {0}.0, {0}.1 …", token.node));
   if (!machine || machine->pool != token.pool)
-    return fail(Code::conflict, fmt::format("machine {} has been given back", token.node),
+    return fail(Code::conflict, fmt::format("machine {} has been released", token.node),
                 "stop its agent");
   // A node that is known tells how its last jobs ended. It takes no others.
   if (machine->state == MachineState::releasing && !state.node_by_name(offer.name))
-    return fail(Code::conflict, fmt::format("machine {} is being given back", token.node),
+    return fail(Code::conflict, fmt::format("machine {} is being released", token.node),
                 "stop its agent");
   if (static_cast<std::int32_t>(offer.gpus.size()) > machine->gpus)
     return fail(Code::forbidden,

@@ -28,7 +28,7 @@ Decision Decider::operator()(const SetRole& c) {
     if (const PermissionSet more = allow.without(permissions_of(state, maker->second));
         !more.empty())
       return fail(Code::forbidden,
-                  fmt::format("you cannot make a role that allows more than you may do: {}",
+                  fmt::format("you cannot create a role with permissions that you do not have: {}",
                               names_of(more)),
                   "ask an admin who may do that");
   return Events{RoleSet{{.name = c.name,
@@ -53,7 +53,7 @@ Decision Decider::operator()(const RemoveRole& c) {
     return fail(Code::conflict,
                 fmt::format("{} user{} the role {}: {}", users.size(),
                             users.size() == 1 ? " has" : "s have", c.name, join(users, ", ")),
-                "give them another role first: billow user set, billow project member");
+                "give these users another role first: billow user set, billow project member");
   return Events{RoleRemoved{c.name}};
 }
 

@@ -101,7 +101,8 @@ Decision Decider::operator()(const AddSchedule& c) {
     spec.rerun_if_lost = true;
   if (spec.reservation)
     return fail(Code::invalid,
-                "a scheduled job cannot use a reservation, which ends before later runs");
+                "a scheduled job cannot use a reservation, because later runs would start after it "
+                "has ended");
   BILLOW_TRY_VOID(validate(spec));
   BILLOW_TRY_VOID(validate(c.job.env));
   BILLOW_TRY_VOID(check_priority(spec, c.job.user, project));

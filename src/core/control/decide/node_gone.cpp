@@ -96,14 +96,13 @@ Decision Decider::operator()(const DrainNode& c) {
   if (node == state.nodes.end())
     return fail(Code::not_found, "no such node", "see `billow nodes`");
   Events events;
-  // A machine that is being given back ends soon: a job that started there would end with it.
+  // A machine that is being released ends soon: a job that started there would end with it.
   const Machine* machine = machine_of(state, node->second.offer.name);
   if (machine && machine->pool == node->second.pool && machine->state == MachineState::releasing) {
     if (c.reason.empty())
-      return fail(
-          Code::conflict,
-          fmt::format("{} is being given back: {}", node->second.offer.name, machine->reason),
-          "its pool rents another machine if a job needs one");
+      return fail(Code::conflict,
+                  fmt::format("{} is being released: {}", node->second.offer.name, machine->reason),
+                  "its pool rents another machine if a job needs one");
   } else if (node->second.drained != c.reason) {
     events.push_back(NodeDrained{c.node, c.reason});
   }

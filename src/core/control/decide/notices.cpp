@@ -275,7 +275,7 @@ Decision Decider::operator()(const NoticeTick&) {
     const std::size_t count = queued.waiting.size();
     queued.notice.job = queued.waiting.front();
     queued.notice.title = count == 1 ? fmt::format("{} still waits", names.front())
-                                     : fmt::format("{} of your jobs still wait", count);
+                                     : fmt::format("{} of your jobs are still waiting", count);
     queued.notice.text = fmt::format(
         "queued for more than {}{}{}; billow explain {} says why", rough_duration(target.wait),
         count == 1 ? "" : ": " + join(names, ", "), count > names.size() ? ", …" : "",

@@ -261,9 +261,9 @@ Status check_grant(const State& state, UserId by, std::string_view role, Project
   if (has.contains(gives))
     return {};
   return fail(Code::forbidden,
-              fmt::format("the role {} allows more than you may do: {}", role,
+              fmt::format("the role {} has permissions that you do not have: {}", role,
                           names_of(gives.without(has))),
-              "ask an admin who may do that");
+              "ask an admin who has them");
 }
 
 namespace {
@@ -271,9 +271,10 @@ namespace {
 Status not_more(const User& user, PermissionSet more) {
   if (more.empty())
     return {};
-  return fail(Code::forbidden,
-              fmt::format("user {} may do more than you: {}", user.name, names_of(more)),
-              "ask an admin who may do that too");
+  return fail(
+      Code::forbidden,
+      fmt::format("user {} has permissions that you do not have: {}", user.name, names_of(more)),
+      "ask an admin who has them");
 }
 
 }  // namespace

@@ -85,10 +85,10 @@ std::string vain_text(const State& state, const Job& job, const Pool& pool, Wall
     for (NodeId id : nodes_of(state, machine)) {
       const std::size_t found = state.nodes.at(id).offer.gpus.size();
       if (found < static_cast<std::size_t>(machine.gpus))
-        return fmt::format("Pool {}: {} came and cannot run it: its agent found {} of {} GPU{}.",
+        return fmt::format("Pool {}: {} joined but cannot run it: its agent found {} of {} GPU{}.",
                            pool.name, name, found, machine.gpus, machine.gpus == 1 ? "" : "s");
     }
-    return fmt::format("Pool {}: {} came and cannot run it; it is released after {} (--idle).",
+    return fmt::format("Pool {}: {} joined but cannot run it; it is released after {} (--idle).",
                        pool.name, name, format_duration(pool.idle));
   }
   return {};
@@ -105,7 +105,7 @@ std::string guarantee_note(const State& state, const Job& job, const Pool& pool)
   if (Lending(state).lets(job, asked, more))
     return {};
   return fmt::format(
-      "Pool {} brings no machine for it: the GPUs are guaranteed to other projects. Add --spot, or "
+      "Pool {} orders no machine for it: the GPUs are guaranteed to other projects. Add --spot, or "
       "let an admin change the guarantees (billow project set).",
       pool.name);
 }
@@ -125,7 +125,7 @@ std::string budget_note(const State& state, const Job& job, const Pool& pool) {
             .take(job, rate_on(state, source, *job.spec, &market), all_milli(*job.spec));
     if (paid)
       return {};
-    refused = fmt::format("Pool {} brings no machine for it: {}. What would help: {}.", pool.name,
+    refused = fmt::format("Pool {} orders no machine for it: {}. What would help: {}.", pool.name,
                           paid.error().message, paid.error().hint);
   }
   return refused;
@@ -144,7 +144,7 @@ std::string pool_note(const State& state, const Job& job, const Pool& pool, Wall
   if (!pool.stopped.empty())
     return fmt::format("Pool {} has stopped: {}.", pool.name, pool.stopped);
   if (pool.denied_until > now)
-    return fmt::format("Pool {} refused ({}). It is asked again in {}.", pool.name, pool.denied,
+    return fmt::format("Pool {} refused ({}). Billow asks it again in {}.", pool.name, pool.denied,
                        format_duration(pool.denied_until - now));
   const GangNews gang = gang_news(state, job, pool);
   if (coming)
@@ -154,14 +154,14 @@ std::string pool_note(const State& state, const Job& job, const Pool& pool, Wall
         format_duration(now - coming->wanted_at),
         coming->offer ? ": " + offer_text(*coming->offer) : "",
         coming->note.empty() ? "" : fmt::format(": {}", without_period(coming->note)),
-        coming->wanted_at + pool.patience < now ? " It is slow, so the next pool is asked as well."
+        coming->wanted_at + pool.patience < now ? " This takes long, so the next pool is asked too."
                                                 : "",
         idle_text(state, pool));
   if (std::string vain = vain_text(state, job, pool, now); !vain.empty())
     return vain;
   if (gang.joined > 0 && gang.joined < gang.ordered)
     return fmt::format(
-        "Pool {}: {}. The others did not come. When these have been idle for {} (--idle), they are "
+        "Pool {}: {}. The others did not join. When these have been idle for {} (--idle), they are "
         "released, and all are ordered again.",
         pool.name, gang.text(), format_duration(pool.idle));
   const bool all_came = gang.joined > 0;
@@ -169,21 +169,22 @@ std::string pool_note(const State& state, const Job& job, const Pool& pool, Wall
     return fmt::format("Pool {} is full: {} of at most {} machines exist.", pool.name, machines,
                        pool.machines_max);
   if (pool.capabilities && pool.capabilities->from_offers && pool.offers.empty())
-    return fmt::format("Pool {} has no offers yet: its provider is being asked.", pool.name);
+    return fmt::format("Pool {} has no offers yet: its provider is being queried.", pool.name);
   const JobId kind = kind_of_job(state, job.id);
   for (const UnusedMachine& unused : pool.unused)
     if (unused.joined && unused.job == kind)
-      return fmt::format("Pool {} is not used again for this job: its machine {} could not run it.",
+      return fmt::format("Pool {} is no longer used for this job: its machine {} could not run it.",
                          pool.name, unused.machine);
   if (orders_left(pool, now) == 0)
-    return fmt::format("Pool {} ordered {} machines within a minute and waits.", pool.name,
-                       pool.recent_orders.size());
+    return fmt::format(
+        "Pool {} ordered {} machines within a minute and waits before it orders more.", pool.name,
+        pool.recent_orders.size());
   if (pool.spend_max_h.value > 0)
-    return fmt::format("Pool {} spends at most {} an hour (--max-hourly).", pool.name,
+    return fmt::format("Pool {} may spend at most {} per hour (--max-hourly).", pool.name,
                        format_usd(pool.spend_max_h));
   if (!DemandLimits(state, state.billed).take(job, all_milli(*job.spec)))
     return fmt::format(
-        "Pool {} brings no machine for it: the limits of its project, its user or its array let "
+        "Pool {} orders no machine for it: a limit of its project, its user or its array lets "
         "nothing more start now (billow project list).",
         pool.name);
   if (std::string kept = guarantee_note(state, job, pool); !kept.empty())
@@ -192,7 +193,7 @@ std::string pool_note(const State& state, const Job& job, const Pool& pool, Wall
     return unpaid;
   if (!job.spec->roles.empty())
     return fmt::format(
-        "Pool {} orders machines for all {} members of a group or for none: they do not fit into "
+        "Pool {} orders machines for all {} members of a group or for none: together they exceed "
         "what it may order ({} of at most {} machines exist).",
         pool.name, job.spec->nodes, machines, pool.machines_max);
   return {};
@@ -207,7 +208,7 @@ std::string price_note(const State& state, const Job& job, const Pool& pool) {
   if (!cheapest || !cheapest->offer)
     return {};
   return fmt::format(
-      "Pool {} rents nothing for it: its cheapest offer, {}, is not within --max-price {} per GPU "
+      "Pool {} orders no machine for it: its cheapest offer, {}, exceeds --max-price {} per GPU "
       "and hour.",
       pool.name, offer_text(*cheapest->offer), format_usd(most));
 }
@@ -227,8 +228,8 @@ std::string unsuited_note(const Job& job, const Pool& pool) {
         fmt::format(", {:g} CPUs and {} GiB of memory, as the last one had",
                     static_cast<double>(last->node.cpu_milli) / 1000, last->node.mem_mib / 1024);
   return fmt::format(
-      "Pool {} brings no machine for it, because none could run it: they have {}; at most {} at a "
-      "time. Ask for what they have, or submit it for other machines.",
+      "Pool {} orders no machine for it, because none could run it: its machines have {}, and at "
+      "most {} exist at a time. Request no more than that, or submit the job for other machines.",
       pool.name, have, pool.machines_max);
 }
 

@@ -255,7 +255,7 @@ class Family {
 };
 
 std::string words_of(const std::string& name, const std::string& external) {
-  return fmt::format("a second machine ({}) under the name {}: its order was carried out twice",
+  return fmt::format("a second machine ({}) with the name {}: its order was carried out twice",
                      external, name);
 }
 
@@ -385,8 +385,8 @@ bool settle_twins(const State& state,
     const Machine& main = found->second;
     const bool idle = !has_tasks(state, main);
     const std::string doubt = fmt::format(
-        "two machines ({} and {}) run under the name {}, and it is not known which one "
-        "is the node: both end after its jobs",
+        "two machines ({} and {}) run with the name {}, and it is unknown which one is the node: "
+        "both end after its jobs",
         main.external, twin.external, main.name);
     for (const NodeId id : nodes_of(state, main))
       if (state.nodes.at(id).drained.empty())
