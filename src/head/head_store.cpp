@@ -121,13 +121,12 @@ Result<HeadStore> HeadStore::open(HeadOptions& options) {
     return out;
   }
   if (!is_postgres_url(options.store))
-    return fail(
-        Code::invalid,
-        fmt::format(
-            "\\" {}\\" is not a store", options.store.find("://") == std::string::npos
-                                            ? "what --store says"
-                                            : options.store.substr(0, options.store.find("://"))),
-        "write it like --store postgres://user@host/billow");
+    return fail(Code::invalid,
+                fmt::format("{} is not the URL of a store",
+                            options.store.find("://") == std::string::npos
+                                ? "the value of --store"
+                                : options.store.substr(0, options.store.find("://")) + "://…"),
+                "write it like --store postgres://user@host/billow");
   out.lock_ = BILLOW_TRY(lock_data_dir(options.data_dir));
   // Written when the store has been found there, so that a mistyped one does not lock a data
   // directory.

@@ -176,10 +176,8 @@ void add_top_commands(CommandTable& table) {
        .run = cmd_watch,
        .usage = "JOB",
        .details = "Progress comes from an array's elements, from a progress bar or counter in the "
-                  "job's log (\\" 15 %
-                  | ## #\\", \\" step 30 /
-                        200\\"), or from the time limit. Keys: "
-                             "l log, Enter describe, s stop, z suspend, r resume, q quit.",
+                  "job's log (\"15%|###\", \"step 30/200\"), or from the time limit. Keys: "
+                  "l log, Enter describe, s stop, z suspend, r resume, q quit.",
        .options = {watch_options},
        .operands = Operands::some,
        .completes = Completes::job,

@@ -180,7 +180,7 @@ void Applier::operator()(const MachineReleased& e) {
   for (auto& [id, n] : state.nodes) {
     if (n.pool != m.pool || !node_of_machine(n.offer.name, m))
       continue;
-    n.drained = "is released:  " + e.reason;
+    n.drained = "is given back: " + e.reason;
     state.index.upsert_node(shape_of(state, n));
   }
 }

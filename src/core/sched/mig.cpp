@@ -10,9 +10,7 @@ namespace billow::sched {
 
 Result<MigProfile> parse_mig_profile(std::string_view text) {
   const auto bad = [&] {
-    return fail(Code::invalid,
-                fmt::format(
-                    "\\" {}\\" is not a MIG profile", text),
+    return fail(Code::invalid, fmt::format("\"{}\" is not a MIG profile", text),
                 "write it as NVIDIA does, for example 1g.10gb");
   };
   MigProfile profile;

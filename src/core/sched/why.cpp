@@ -195,7 +195,7 @@ void promised(Impl& index, const JobRequest& job, const Plan& next, WallTime now
                "Other jobs are ahead of it in the queue and need the free capacity.");
   add(e, ReasonKind::waiting_behind,
       sentence(name_for(index, job, behind) +
-               "  is ahead of it in the queue and needs the free capacity"),
+               " is ahead of it in the queue and needs the free capacity"),
       same_project(index, job, behind) ? behind : JobId{});
 }
 

@@ -67,11 +67,11 @@ std::vector<std::string> Gateway::models_for(Front& front) const {
 namespace {
 
 net::Response no_model(const std::string& model) {
-  return api_error(404, "model_not_found",
-                   fmt::format(
-                       "the model \\" {}\\" does not exist, or this key has no access to it; GET "
-                                          "/v1/models lists the models of this key",
-                       model));
+  return api_error(
+      404, "model_not_found",
+      fmt::format("the model \"{}\" does not exist, or this key has no access to it; GET "
+                  "/v1/models lists the models of this key",
+                  model));
 }
 
 }  // namespace
@@ -117,18 +117,16 @@ void Gateway::front_door(const std::shared_ptr<Front>& front) {
     if (!std::binary_search(names.begin(), names.end(), name))
       return refuse(
           front,
-          api_error(
-              404, "model_not_found",
-              fmt::format(
-                  "the model \\" {}\\" does not exist, or this key has no access to it", name)));
+          api_error(404, "model_not_found",
+                    fmt::format("the model \"{}\" does not exist, or this key has no access to it",
+                                name)));
     return respond(front,
                    net::Response::json(200, model_document(name, model_made_at(name)).dump()));
   }
   if (front->head().method != "POST")
     return refuse(
-        front,
-        api_error(404, "not_found",
-                  "the request names no model; use POST with a \\" model\\", or /f/NAME/v1/…"));
+        front, api_error(404, "not_found",
+                         "the request names no model; use POST with a \"model\", or /f/NAME/v1/…"));
   // Bodies of all requests together are bounded: strangers can send them where an endpoint is open.
   front->ticket.shares_memory = true;
   front->ticket.strip_credentials = true;

@@ -82,7 +82,7 @@ std::vector<std::string> LiveEndpoint::notes() const {
     if (sick(live))
       out.push_back(fmt::format("replica (job {}) is sick: it {}{}", key, live.sick_why,
                                 live.healthy ? ", and no other replica can take its place"
-                                             : "  and gets no requests until it has recovered"));
+                                             : " and gets no requests until it has recovered"));
   // The head knows and shows why a replica ended by itself.
   if (!failure_.empty() && failure_ != row_.failed_reason)
     out.push_back("the last start failed: " + failure_);
