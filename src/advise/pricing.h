@@ -40,7 +40,7 @@ std::vector<Offer> buyable_offers(const Request& request, const Catalogue& catal
 void price_candidate(Candidate& candidate,
                      const Request& request,
                      const std::vector<Offer>& offers);
-// The offers whose prices tell what a GPU of one's own is worth; and what one GPU of it rents for
+// The offers whose prices show what a GPU that one owns is worth; and what one GPU of it rents for
 // per month, as part of the offer that a renter of `candidate` would take.
 std::vector<Offer> rentable(const GpuSpec& gpu, const Catalogue& catalogue);
 // What one GPU rents for per hour, by the same rules: from hyperscalers and neoclouds if they have

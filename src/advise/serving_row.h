@@ -47,7 +47,7 @@ std::string combination_of(const ServingRow& row);
 // known keeps its name.
 std::string engine_word(std::string_view name);
 
-// How an engine stores the KV cache unless it is told otherwise.
+// How an engine stores the KV cache by default.
 Precision engine_kv(const std::string& engine,
                     const std::string& precision,
                     const ModelShape& shape);

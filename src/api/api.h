@@ -21,8 +21,8 @@ struct RouteInfo {
   net::Method method;
   std::string pattern;  // "/v1/jobs/{id}/stop"
   Need need;
-  // One of these, in the project that the call is about or on the installation; none: everybody
-  // with such a token, for what is their own.
+  // One of these, in the project that the call is about or on the installation; none: anyone with
+  // such a token, for their own resources.
   control::PermissionSet permissions;
   Adds adds = Adds::nothing;
   Body body = Body::json;

@@ -195,8 +195,8 @@ Result<const typename Map::mapped_type*> one_named(const Call& call,
 }
 
 // ---- what agent tokens must ask for (agents/approvals.cpp)
-// Runs `then` at once for people; for an agent token, if a person has approved this request. Else
-// somebody is asked, and the call is answered.
+// Runs `then` at once for people; for an agent token, if a person has approved this request.
+// Otherwise a person is asked for approval, and the call is answered.
 void with_approval(CallPtr call,
                    ApprovalAction action,
                    std::string text,

@@ -2,7 +2,7 @@
 // agent, and what to do while the node does not answer.
 //
 // Each follower pulls one piece of log at a time and asks for the next when its client has taken
-// the last, so nothing piles up in the head and a slow reader slows nobody else.
+// the last, so nothing accumulates in the head, and a slow reader does not delay other readers.
 #pragma once
 
 #include <functional>
@@ -66,7 +66,8 @@ std::vector<std::vector<TaskPlace>> places_by_attempt(const control::State& stat
                                                       std::uint64_t nodes);
 
 // Where the log of a job lies: of its newest attempt (0), or of an earlier one, whose task is found
-// by its lease. None: it has not started. The call is answered if there is no such attempt or rank.
+// by its lease. None: it has not started. If there is no such attempt or rank, the call is answered
+// with the error.
 struct WantedLog {
   JobId job;
   std::int64_t rank = 0;

@@ -95,8 +95,8 @@ inline constexpr std::size_t roles_per_group_max = 32;
 inline constexpr std::uint32_t members_per_group_max = 256;
 inline constexpr std::uint32_t procs_per_node_max = 256;
 // Processes and threads of one job on one node, unless it asks for another number: far more than
-// data loaders need, and far fewer than a fork bomb needs to bring a machine down. At most an
-// eighth of what the kernel has for the whole node.
+// data loaders need, and far fewer than a fork bomb needs to overload a machine. At most an eighth
+// of what the kernel has for the whole node.
 inline constexpr std::int64_t task_processes_max = 4'096;
 inline constexpr std::size_t allowed_blocks_max = 64;  // of addresses, for one job or project
 // Of one job with --network internet; the oldest flow of packets ends for a new one.
@@ -151,8 +151,8 @@ inline constexpr std::uint32_t pool_machines_max = 10'000;
 // Queued jobs examined for missing capacity; the rest waits behind them anyway.
 inline constexpr std::size_t pool_jobs_looked_at_max = 20'000;
 inline constexpr std::size_t pool_kinds_explained_max = 256;
-// A pool whose settings or credentials are wrong is asked again this seldom: somebody may have
-// mended them on the provider's side.
+// A pool whose settings or credentials are wrong is asked again this seldom: they may have been
+// fixed on the provider's side.
 inline constexpr Duration pool_settings_pause = minutes(15);
 // How long a refused offer is not ordered again (docs/adr/0017).
 inline constexpr Duration offer_capacity_pause = minutes(3);
@@ -164,7 +164,7 @@ inline constexpr Duration pool_offers_retry = minutes(1);
 inline constexpr std::size_t pool_program_bytes_max = std::size_t{1} << 30;
 inline constexpr std::size_t pool_refusals_max = 512;
 inline constexpr Duration pool_refusal_kept = hours(1);  // for `explain`
-// A rented machine whose agent has not connected by then is given back. The machine ends itself a
+// A rented machine whose agent has not connected by then is released. The machine ends itself a
 // little earlier (pool/boot.h).
 inline constexpr Duration pool_denied_pause = minutes(5);  // after the provider refused
 // A requested machine is kept at least this long.

@@ -25,8 +25,8 @@ bool read_double(const std::string& text, double& out);
 std::string signal_name(int number);
 std::int64_t modified_ns(const struct ::stat& info);
 std::int64_t changed_ns(const struct ::stat& info);
-// Freed buffers of some megabytes are used again instead of being given back to the system: pieces
-// of files come and go at that size, and fresh pages cost more than copying them.
+// Freed buffers of some megabytes are reused instead of being returned to the system: pieces of
+// files have that size, and fresh pages cost more than copying the pieces.
 void reuse_large_buffers();
 
 }  // namespace billow::platform

@@ -15,8 +15,8 @@ std::string rough_duration(Duration d);
 enum class Zone { local, utc };
 
 // "in 39 s, at 14:02", "4 min ago, at 13:57", and with the date on another day: "in 3 d, on
-// 2026-11-19 at 18:00". A UTC clock stands in parentheses: "in 39 s (14:02 UTC)". For texts that
-// are read at once.
+// 2026-11-19 at 18:00". A UTC clock time is put in parentheses: "in 39 s (14:02 UTC)". For texts
+// that are read at once.
 std::string relative_time(WallTime at, WallTime now, Zone zone);
 
 // "2026-11-19 18:00 UTC": for texts that are stored and read later, when "in 39 s" would be wrong.

@@ -93,8 +93,8 @@ class Store {
                                        const OwnerLimit& limit = {});
   std::uint64_t bytes_of(const std::string& owner);  // of what it has brought and is still kept
   Result<std::string> read(const Sha256& digest);
-  // Where the content is, for a process that sees the same files. Whoever has opened the file in
-  // the next minutes keeps the content.
+  // Where the content is, for a process that sees the same files. A process that opens the file
+  // within the next minutes can keep using the content.
   Result<PieceFile> locate(const Sha256& digest);
 
   // Lists of trees by digest. Add a list after its pieces.

@@ -50,7 +50,7 @@ class Calls {
     bool under_way() const { return taking || fetch; }
   };
   struct OnTheLine {
-    std::mutex mutex;  // a place is given back wherever its request ends
+    std::mutex mutex;  // a place is returned wherever its request ends
     std::size_t all = 0;
     std::map<std::string, std::size_t> of_endpoint;
   };

@@ -43,7 +43,8 @@ class HeadLink {
   virtual ~HeadLink() = default;
   virtual bool connected() const = 0;
   virtual void say(const FromGateway& message) = 0;
-  // A message with an answer; `done` is called once, with an error if the head is or goes away.
+  // A message with an answer; `done` is called once, with an error if the head is unreachable or
+  // disconnects.
   virtual void ask(FromGateway message,
                    std::uint64_t number,
                    std::function<void(Result<Reply>)> done) = 0;

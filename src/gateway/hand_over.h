@@ -48,7 +48,7 @@ class HandOver {
   net::Watch watch_, successor_watch_;
 };
 
-// The successor's side; blocks until the gateway in this directory has let go of it.
+// The successor's side; blocks until the gateway in this directory has released it.
 Result<std::vector<HandedListener>> take_over(const std::string& directory);
 
 }  // namespace billow::gateway

@@ -221,7 +221,7 @@ class Front : public net::StreamOwner, public std::enable_shared_from_this<Front
     return head_.chunked ? std::nullopt
                          : std::optional<std::size_t>(head_.content_length.value_or(0));
   }
-  // Gives back a body that was read, so that a replica gets the whole request.
+  // Returns a body that was read, so that a replica gets the whole request.
   void keep_body(std::string body) { kept_body_ = std::move(body); }
   const std::string& kept_body() const { return kept_body_; }
   // Keeps a copy of the body for as long as the request lasts, unless it is larger.

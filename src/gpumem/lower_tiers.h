@@ -101,7 +101,7 @@ class LowerTiers {
   char* range_ = nullptr;
   std::mutex range_lock_;
   std::vector<std::uint32_t> range_free_;
-  // Space in files is given back behind the jobs' backs: a disk may take a millisecond for it.
+  // Space in files is freed in the background, because a disk may take a millisecond for it.
   struct Hole {
     std::shared_ptr<File> file;
     std::uint64_t at, bytes;

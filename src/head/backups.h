@@ -1,6 +1,6 @@
 // Backups by schedule: a new one when the newest in the directory is old enough, and then the
 // oldest go. It looks at the files and remembers nothing, so a head that restarts, or a standby
-// with the same directory, goes on where the last one was.
+// with the same directory, continues where the last one was.
 #pragma once
 
 #include <functional>

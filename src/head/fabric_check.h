@@ -28,7 +28,8 @@ class FabricCheck {
   };
   explicit FabricCheck(Options options) : options_(std::move(options)) {}
 
-  // The result as the API tells it. An error where one runs already, or there is nobody to ask.
+  // The result as the API tells it. An error if a check is already running, or if there is no node
+  // to ask.
   void start(const std::vector<NodeId>& nodes, std::function<void(Result<Json>)> done);
   void take(NodeId node, const wire::fabric_v1::Answer& answer);
 

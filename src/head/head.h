@@ -4,8 +4,8 @@
 //
 // Order of life: start() restores the state and creates the parts, serve() listens and starts the
 // timers, run() runs the loop until a signal or `billow down`. The destructor stops in the opposite
-// order: nobody asks any more, nothing runs any more, the files that announce a running head go,
-// and the lock of the data directory is released last.
+// order: first requests stop, then everything that runs, then the files that announce a running
+// head are removed; the lock of the data directory is released last.
 #pragma once
 
 #include <functional>

@@ -29,7 +29,7 @@ class HeadStore {
   Result<std::string> secret(const std::string& path,
                              const std::string& name,
                              const std::function<std::string()>& make);
-  // Its name tells our machines and logs from those of another Billow at the same provider.
+  // Its name distinguishes our machines and logs from those of another Billow at the same provider.
   Result<std::string> installation();
   // The authority that this head and those that share its store use.
   Result<Authority> authority(const std::string& dir);

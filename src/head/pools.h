@@ -1,6 +1,6 @@
 // Reconciles the machines in the state with the engines they come from. It takes no input and is
-// idempotent: it looks at the state, lists the engine's machines, asks for missing ones, gives back
-// released ones, and ends those that nobody ordered. Each pool has its own threads, because an
+// idempotent: it looks at the state, lists the engine's machines, orders missing ones, deletes
+// released ones, and ends those that were never ordered. Each pool has its own threads, because an
 // engine's tools may be slow: one for lists and questions, and one for each machine that is being
 // ordered or ended. None of them waits for another.
 #pragma once
@@ -80,7 +80,7 @@ class Pools {
   // What its provider was asked, to end a machine.
   struct Ending {
     bool under_way = false;
-    SteadyTime since;     // it has been asked in vain; zero: it agreed
+    SteadyTime since;     // first request without effect; zero: it agreed
     SteadyTime answered;  // last
     SteadyTime agreed;    // first
     SteadyTime said;      // that the machine still runs; last

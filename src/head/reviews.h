@@ -1,6 +1,6 @@
 // The monthly review, made by the head itself: when a month has ended, its leases and the prices of
-// the day become a review, kept in reviews/YYYY-MM.json of the data directory and handed to whoever
-// sends it on. The arithmetic is advise/review.
+// the day become a review, kept in reviews/YYYY-MM.json of the data directory and passed on for
+// delivery. The arithmetic is advise/review.
 //
 // Idempotent: a review that lies in its file is not made again, so a restart on the 1st sends
 // nothing twice. A month without a lease has no review.

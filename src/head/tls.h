@@ -1,6 +1,6 @@
 // The head's own certificate. A head that other machines can reach uses TLS from the start: its
 // authority (certificates/authority.h; tokens carry its fingerprint) issues a new certificate at
-// each start, so that a changed address locks nobody out.
+// each start, so that clients can still connect after the address has changed.
 #pragma once
 
 #include <string>

@@ -1,6 +1,6 @@
 // Asks identity providers over the network. Descriptions and keys are cached; a token signed with a
 // key that is not in the cache makes them be fetched again, at most once in a while, so that keys
-// can be replaced at any time and nobody makes this head ask without end.
+// can be replaced at any time, and forged tokens cannot make this head ask again and again.
 #pragma once
 
 #include <functional>
@@ -73,7 +73,7 @@ class Providers {
   net::Loop& loop_;
   std::unique_ptr<net::HttpClient> anywhere_, outwards_;
   // Only issuers that admins have named. Apart by where they may be: what one admin may reach is
-  // not given to another from memory.
+  // not served to another from the cache.
   std::map<std::pair<std::string, bool>, Known> known_;
   std::shared_ptr<bool> here_ = std::make_shared<bool>(true);
 };

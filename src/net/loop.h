@@ -2,9 +2,9 @@
 // called on the thread that runs the loop; so state behind the loop needs no locks.
 //
 // Invariants: only post() and stop() may be called from other threads. A callback that throws is
-// logged and the loop goes on. Destroying a Handle means its callback is never called again, and a
-// callback may destroy its own Handle. Handles and their owners (servers, clients, WebSockets) must
-// be destroyed before their Loop.
+// logged, and the loop continues. Destroying a Handle means its callback is never called again, and
+// a callback may destroy its own Handle. Handles and their owners (servers, clients, WebSockets)
+// must be destroyed before their Loop.
 #pragma once
 
 #include <functional>

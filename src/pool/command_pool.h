@@ -12,8 +12,8 @@ namespace billow::pool {
 
 class CommandPool final : public Pool {
  public:
-  // A command that takes longer is ended: a list or a deletion has failed then, and nobody knows
-  // what an order has done.
+  // A command that takes longer is ended: a list or a deletion has then failed, and the outcome of
+  // an order is unknown.
   struct Patience {
     Duration list = limits::pool_list_timeout, end = limits::pool_delete_timeout;
     Duration create = limits::pool_command_timeout;

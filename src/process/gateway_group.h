@@ -1,6 +1,6 @@
 // The control group of this machine's gateways. Replicas accept connections from processes in it
-// (agent/isolate/replica_guard.h); only root can put a process into it. Nobody removes it, so it
-// keeps its number while gateways come and go.
+// (agent/isolate/replica_guard.h); only root can put a process into it. It is never removed, so it
+// keeps its number while gateways start and stop.
 #pragma once
 
 #include <string>

@@ -28,8 +28,8 @@ inline constexpr const char* allow_namespaces_help =
     "let jobs of other users create user namespaces, for podman, Apptainer and browsers in jobs "
     "(default: they cannot)";
 
-// What was not given, nor stands in the surroundings (BILLOW_IMAGES_MAX, BILLOW_PULL_PATIENCE,
-// BILLOW_ALLOW_METADATA, BILLOW_ALLOW_NAMESPACES), stays as it is.
+// Settings that are neither given nor set in the environment (BILLOW_IMAGES_MAX,
+// BILLOW_PULL_PATIENCE, BILLOW_ALLOW_METADATA, BILLOW_ALLOW_NAMESPACES) stay as they are.
 Status read_kept_on_node(const Parsed& parsed, agent::NodeOptions& options);
 // For this machine's agent, which the head starts.
 Status pass_kept_on_node(const Parsed& parsed);

@@ -3,7 +3,7 @@
 //
 // A full disk never stops the job, and logs never fill it: below a reserve of free space the log
 // gives up its own oldest segment, then loses records after its first MiB, so that the head's
-// journal and everybody else can still write. If a record cannot be written whole, the file is
+// journal and all other programs can still write. If a record cannot be written whole, the file is
 // truncated to its last whole record and the lost bytes are counted. When records fit again, a
 // notice before the first one says how many bytes are missing and why.
 #pragma once

@@ -1,5 +1,5 @@
 // What the store keeps of a job or array that has ended: the text in JobRow::doc. The public
-// document is made from it when somebody reads it, so that the API can change its document without
+// document is built from it when it is read, so that the API can change its document without
 // rewriting the store, and the store never depends on the API.
 //
 // `form` tells the records apart. Version 0.1 stored the public document itself, which has no

@@ -1,7 +1,7 @@
 // The command that starts what was recommended.
 //
-// Invariants: it names no checkpoint that nobody published; what it asks of a head, that head has;
-// it refuses no length that the answer counts with, if memory holds it.
+// Invariants: it names no checkpoint that was never published; what it asks of a head, that head
+// has; it refuses no length that the answer counts with, if memory holds it.
 #pragma once
 
 #include "advise/recommend.h"

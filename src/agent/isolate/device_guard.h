@@ -1,8 +1,8 @@
 // Keeps a job from the GPUs that it does not have: a BPF program on the task's v2 control group
 // refuses to open their device files, whatever path or mount namespace they are reached through.
-// Without v2, the device controller of v1 does (cgroup.h). The private /dev (sandbox.h) hides them;
-// this is what holds. Whatever runs for the job in its groups (hooks, SSH sessions) is under it;
-// other processes of the same user are not.
+// Without v2, the device controller of v1 does (cgroup.h). The private /dev (sandbox.h) only hides
+// them; this guard refuses them. Whatever runs for the job in its groups (hooks, SSH sessions) is
+// under it; other processes of the same user are not.
 #pragma once
 
 #include <string>

@@ -1,6 +1,6 @@
-// Tries on this machine to get out of a job, the way a job of another user would, for
-// `billow doctor --isolation`: what the documentation promises is shown by the kernel that has to
-// keep it.
+// Tries on this machine to get out of a job, the way a job of another user would, for `billow
+// doctor --isolation`: the kernel that must enforce what the documentation promises shows whether
+// it does.
 #pragma once
 
 #include <string>

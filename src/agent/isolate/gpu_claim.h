@@ -29,7 +29,7 @@ std::optional<GpuHolder> gpu_holder(const std::string& uuid);
 class GpuClaims {
  public:
   // An error names the other user who holds one of them. A GPU that another agent of the same user
-  // holds stays with that one; it is no error, because that user knows both.
+  // holds stays with that one; this is not an error, because that user knows both agents.
   static Result<GpuClaims> take(net::Loop& loop, const std::vector<std::string>& uuids);
 
  private:

@@ -1,6 +1,6 @@
-// Keeps everybody but gateways from the ports of replicas. All accounts and jobs of a node share
-// its loopback device, so without it each of them could call a replica past the gateway, its keys
-// and its limits.
+// Lets only gateways connect to the ports of replicas. All accounts and jobs of a node share its
+// loopback device, so without it each of them could call a replica past the gateway, its keys and
+// its limits.
 //
 // A BPF program on the task's v2 control group judges packets that arrive for the listening socket
 // of the replica's port; established connections only pass three instructions. A packet that comes

@@ -2,7 +2,7 @@
 // millions of files, and the agent's loop must not wait for that: its heartbeats would stop.
 //
 // A directory is first renamed, where it lies, to a name that nobody can guess. So its own name is
-// free at once for a start that is repeated, and nobody meets it half removed. What an agent that
+// free immediately for a repeated start, and no process finds it half removed. What an agent that
 // was killed had only renamed is found by the new names when the next one starts.
 #pragma once
 

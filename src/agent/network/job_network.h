@@ -20,7 +20,7 @@ struct JobNetwork {
   Fd network;               // the namespace, for the job
   Fd life;                  // the uplink ends when the last copy of this is closed
   std::uint64_t inode = 0;  // of the namespace, by which it is recognized
-  std::string address;      // in the project's network; empty: it is no part of one
+  std::string address;      // in the project's network; empty: it is not part of one
 };
 
 struct InternetWish {

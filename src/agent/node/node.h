@@ -54,8 +54,8 @@ struct NodeOptions {
   bool metadata_closed = false;   // as in NodeRules, if the policy does not say it
   bool allow_namespaces = false;  // jobs may create user namespaces
   std::string pool;               // empty: the node joined by itself
-  bool bills = false;       // the node costs money while it exists: it is given back when idle
-  std::string end_command;  // gives the node back; run by /bin/sh; empty: the agent just ends
+  bool bills = false;             // the node costs money while it exists: it is released when idle
+  std::string end_command;        // releases the node; run by /bin/sh; empty: the agent just ends
   // Working directories of jobs are below it; empty: /var/tmp.
   std::string work_under;
   // Files, images and caches of jobs are there, and may be from an earlier node; empty: in the data

@@ -82,7 +82,7 @@ class PortWatch {
     // The task's sockets at the last check: process and descriptor, by inode.
     std::map<std::uint64_t, std::pair<int, int>> own;
     std::set<std::uint64_t> ever_own;  // inodes that were the task's
-    SteadyTime strange_since;          // since when a foreign socket is there; 0: none
+    SteadyTime strange_since;          // since when a foreign socket exists; 0: none
     SteadyTime astray_due;             // when to look where else the task listens
   };
   std::string where_instead(TaskId task,

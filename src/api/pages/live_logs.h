@@ -1,6 +1,7 @@
 // Logs that a stream of /v1/live follows beside everything else, so that one connection serves all
 // tabs of a browser. Each log is pulled piece by piece, the next when the client has taken the
-// last; a client that is slow with one log is slow with all of them, and slows nobody else.
+// last; a client that is slow with one log is slow with all of its logs, but does not delay other
+// clients.
 #pragma once
 
 #include <functional>

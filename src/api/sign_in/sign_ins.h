@@ -5,8 +5,8 @@
 // to one provider. What makes it worth something is never in an address: the program that began it
 // has a verifier (PKCE), a browser a cookie.
 //
-// Providers, who somebody is at one, and what renews a sign-in are secrets of the installation: in
-// the journal, sealed with its key.
+// Providers, users' identities at them, and the tokens that renew a sign-in are secrets of the
+// installation: in the journal, sealed with its key.
 #pragma once
 
 #include <functional>

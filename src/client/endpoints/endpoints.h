@@ -13,7 +13,7 @@
 
 namespace billow::client {
 
-// Whether there is an endpoint of this name. Numbers are jobs, and ask nobody.
+// Whether there is an endpoint of this name. Numbers are jobs; no request is made for them.
 bool is_endpoint(Client& client, const std::string& name);
 // A name that no endpoint has may still be the one of a job: not when that job was a replica of an
 // endpoint that is gone.

@@ -40,8 +40,8 @@ struct SettingChange {
   std::string keep = {};     // the options that would keep it; empty: it was chosen
   std::string text() const;  // "gpus: 1 → none (give --gpus 1 to keep it)"
 };
-// `given`: whether an option is on the command line. Only settings that get lost without a word
-// get the hint how to keep them.
+// `given`: whether an option is on the command line. Only settings that would be lost silently get
+// the hint how to keep them.
 std::vector<SettingChange> changes_between(
     const std::vector<Setting>& before,
     const std::vector<Setting>& after,

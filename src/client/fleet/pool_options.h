@@ -18,7 +18,7 @@ inline constexpr OptionSpec pool_limit_options[] = {
 };
 // How many machines a pool has, by its document; disks do not count.
 std::int64_t machines_in(const Json& pool);
-// Why a pool brings no machines now, by its document; empty: it does.
+// Why a pool orders no machines now, from its document; empty: it orders some.
 std::string pool_remark(const Json& pool);
 // Whose credentials a pool has, and what is wrong with them.
 void print_account(const Json& account);

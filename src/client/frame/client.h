@@ -57,7 +57,7 @@ class Client {
 
 // The Error a problem document (or any other answer of status 400 and more) tells.
 Error error_of(const net::Response& response);
-// Whether nobody answered, so that waiting and asking again makes sense.
+// Whether no server answered, so that it makes sense to wait and ask again.
 bool is_away(const Error& error);
 
 // "/v1/jobs" + {"state","all"} → "/v1/jobs?state=all"; empty values are left out.

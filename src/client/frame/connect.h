@@ -1,6 +1,6 @@
 // Where the head is and how to prove who asks, found without asking anybody: options, environment,
-// the files of the local data directory. Nothing is connected here; the first request finds out
-// whether somebody answers.
+// the files of the local data directory. Opens no connection; the first request finds out whether a
+// head answers.
 #pragma once
 
 #include <string>

@@ -16,7 +16,7 @@ inline constexpr int exit_failed = 1;        // refused, or it did not work
 inline constexpr int exit_usage = 2;         // the command line is wrong
 inline constexpr int exit_unreachable = 69;  // no head answers (EX_UNAVAILABLE)
 
-// Of a write: the reader has gone away, which is no failure.
+// Of a write: the reader has closed the pipe, which is not a failure.
 bool is_closed_pipe(const Error& error);
 // To stdout, whole. A reader that has gone away (`| head`) ends the program quietly, as SIGPIPE
 // would; a full disk ends it with an error.

@@ -1,5 +1,4 @@
-// The terminal as a thing that must be given back: raw mode ends with its guard, on every way out
-// of a command.
+// Restores the terminal: raw mode ends with its guard, on every way out of a command.
 #pragma once
 
 #include <cstdint>
@@ -38,10 +37,10 @@ class RawMode {
   std::unique_ptr<Saved> saved_;
 };
 
-// What Ctrl-C means while a command waits. The sentence says what became of the job, `clean_up`
-// removes what the command would leave behind, the terminal is given back, and the program ends as
-// by the signal: exit code 130. The newest sentence is said, and everything is cleaned up. The
-// signal goes to a thread made for it, so both may do anything. Not together with a SignalQueue.
+// What Ctrl-C means while a command waits. The sentence says what happens to the job, `clean_up`
+// removes what the command would leave behind, the terminal is restored, and the program ends as by
+// the signal: exit code 130. The newest sentence is said, and everything is cleaned up. The signal
+// goes to a thread made for it, so both may do anything. Not together with a SignalQueue.
 class OnInterrupt {
  public:
   explicit OnInterrupt(std::string sentence, std::function<void()> clean_up = {});

@@ -11,7 +11,7 @@
 
 namespace billow::client {
 
-// What Ctrl-C leaves: "no longer waiting; job 12 goes on (`billow stop 12` would end it)".
+// What Ctrl-C leaves: "no longer waiting; job 12 continues (`billow stop 12` would end it)".
 std::string goes_on(std::string_view what, const std::vector<std::string>& jobs);
 
 // The document of a job that has ended, or that was current when the time was over. A head that

@@ -37,7 +37,7 @@ class LogReader {
 
   const std::string& resume_at() const { return resume_at_; }
   void begin_at(std::string offset) { resume_at_ = std::move(offset); }
-  // Called when everything that has come so far was handed out: a program that writes line by line
+  // Called when everything received so far has been delivered: a program that writes line by line
   // makes a million small records.
   void on_pause(std::function<void()> fn) { pause_ = std::move(fn); }
   // Called with the bytes that the size limit of logs has deleted; without it, a line on stderr

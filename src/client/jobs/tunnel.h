@@ -44,8 +44,8 @@ class TunnelRelay : public std::enable_shared_from_this<TunnelRelay> {
   void write_here();
   void watch();
   void finish(const std::string& trouble);
-  void finish_after_rest(
-      const std::string& trouble);  // nothing more comes; what has come is written here first
+  void finish_after_rest(const std::string& trouble);  // no more data will arrive; what has arrived
+                                                       // is written here first
 
   net::Loop& loop_;
   net::HttpClient* client_ = nullptr;

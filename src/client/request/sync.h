@@ -24,15 +24,15 @@ Result<Upload> upload_path(Client& client,
                            bool directory,
                            const std::string& place);
 inline constexpr Duration copy_patience = hours(6);  // of one copy into or out of a running job
-// Writes the tree, or what lies at `only` in it, into the directory, which is made where it is not
-// there. What lies at `only` gets the name `as` there, or keeps its own.
+// Writes the tree, or what lies at `only` in it, into the directory, which is created if it does
+// not exist. What lies at `only` gets the name `as` there, or keeps its own.
 struct Fetch {
   std::string digest, directory, only, as;
 };
 Status download_tree(Client& client, const Fetch& fetch);
 
-// Uploads the working directory and says in the environment what the node is to bring. It does so
-// as asked, else where the head is on another machine.
+// Uploads the working directory and sets in the environment what the node must fetch. It does so as
+// asked, else where the head is on another machine.
 Status sync_for_job(Client& client, const JobRequest& request, bool quiet, Environment& env);
 // How to fetch what the job keeps (--output): "results: billow cp 12:results .".
 void say_results(const JobRequest& request, const std::string& job);

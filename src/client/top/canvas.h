@@ -32,7 +32,7 @@ class Canvas {
   int put(int row, int col, std::string_view text, Style style = {}, int width = -1);
   // The same with the text at the right end of `width` columns.
   void put_right(int row, int col, std::string_view text, Style style, int width);
-  // Changes the look of what is there.
+  // Changes the style of existing cells.
   void reverse_row(int row);
   void clear_row(int row);
   void restyle(int row, int col, int width, Style style);

@@ -154,7 +154,7 @@ struct SaveMeter {
 };  // stored beside its directory, so that a restart keeps the usage
 struct GiveBack {
   std::string why;
-};  // the machine costs money: give it back, then end
+};  // the machine costs money: release it, then end
 struct EndSelf {};
 }  // namespace effect
 using Effect = std::variant<effect::Remember,

@@ -72,7 +72,7 @@ class Purse {
                Rate rate);  // for a running job with a new price, all its tasks; as take
   Status reserve(const Reservation& reservation) const;  // one that is not in the state yet
 
-  // For forecasts: the money of a later moment, if everything that runs goes on until then. Jobs
+  // For forecasts: the money at a later moment, if everything that runs continues until then. Jobs
   // that are taken afterwards start at that moment.
   void move_to(WallTime billed);
   void ended(const Job& job);  // at that moment

@@ -91,7 +91,7 @@ struct Money {
   std::map<TaskId, MeteredTask> meters;  // of live tasks, at their last mark
   std::map<JobId, JobKeepAlive> kept_alive;
   std::map<NodeId, WallTime> node_empty_since;  // on the billing clock
-  std::set<NodeId> released;                    // being given back
+  std::set<NodeId> released;                    // being released
   std::uint64_t next_webhook = 1;
   std::map<std::uint64_t, Webhook> webhooks;
   std::map<std::string, CommitmentTerms> commitments;

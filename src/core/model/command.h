@@ -272,12 +272,12 @@ struct OffersFailed {
 struct RetryPool {
   std::string name;
 };
-// Decides from the queue, the machines and the clock what to order and what to give back.
+// Decides from the queue, the machines and the clock what to order and what to release.
 struct PlanPools {};
 
 // ---- money
-// Time has passed: checks budgets, closes days, gives back idle nodes. Separate from Tick because
-// it visits every lease.
+// Time has passed: checks budgets, closes days, releases idle nodes. Separate from Tick because it
+// visits every lease.
 struct MoneyTick {};
 struct SetPrice {
   PriceRule rule;

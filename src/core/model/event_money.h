@@ -196,7 +196,7 @@ struct KeptAlive {
     v("by_task", s.by_task);
   }
 };
-// A node of a pool that bills is given back.
+// A node of a billed pool is released.
 struct NodeReleased {
   static constexpr const char* kind = "node_released";
   NodeId node;

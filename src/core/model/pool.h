@@ -209,7 +209,7 @@ inline std::string pool_secret_name(const std::string& pool) {
 enum class MachineState {
   wanted,     // ordered; no agent of it has connected yet
   here,       // an agent of it has connected
-  releasing,  // being given back, until the provider no longer lists it
+  releasing,  // being released, until the provider no longer lists it
 };
 BILLOW_ENUM_NAMES(MachineState,
                   {MachineState::wanted, "wanted"},

@@ -1,5 +1,5 @@
-// Quotas: how much of the head one user or one project may hold, so that nobody fills it for
-// everybody. (GPUs are shared by `Quota` in place.h.)
+// Quotas: how much of the head's capacity one user or project may use, so that nobody can exhaust
+// it for all others. (GPUs are shared by `Quota` in place.h.)
 #pragma once
 
 #include <cstdint>
@@ -47,7 +47,7 @@ BILLOW_ENUM_NAMES(QuotaKind,
 
 struct QuotaKey {
   QuotaScope scope = QuotaScope::user;
-  std::uint64_t of = 0;  // UserId or ProjectId; 0: everybody without a quota of their own
+  std::uint64_t of = 0;  // UserId or ProjectId; 0: all users or projects without their own quota
   QuotaKind kind = QuotaKind::queued_jobs;
   auto operator<=>(const QuotaKey&) const = default;
   template <class S, class V>

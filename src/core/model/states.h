@@ -10,7 +10,7 @@ enum class JobState {
   held,       // waits for a dependency, a back-off, a budget or a person; not in the queue
   queued,     // waits for capacity
   running,    // every task has been placed, none has ended
-  suspended,  // its memory is kept, its GPUs are given back
+  suspended,  // its memory is kept, its GPUs are released
   succeeded,
   failed,
   stopped,  // by a person, a budget or a policy
@@ -102,8 +102,8 @@ BILLOW_ENUM_NAMES(StopCause,
                   {StopCause::moved, "moved"},
                   {StopCause::served, "served"});
 
-// Why a job is suspended or being suspended. It decides who resumes it: a preempted job resumes by
-// itself when capacity is free, the others on request.
+// Why a job is suspended or being suspended. It decides who resumes it: a preempted job resumes
+// automatically when capacity is free, the others on request.
 enum class SuspendCause { none, request, preempted, idle, budget };
 BILLOW_ENUM_NAMES(SuspendCause,
                   {SuspendCause::none, "none"},

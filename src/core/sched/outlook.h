@@ -39,8 +39,8 @@ WallTime latest_start(const SchedIndex& index,
                       JobId job,
                       WallTime now,
                       const Admission* admission = nullptr);
-// Why nobody can tell when it starts: "every node that could run it is closed to new jobs". Empty
-// if nothing in particular prevents it.
+// Why its start cannot be predicted: "every node that could run it is closed to new jobs". Empty if
+// nothing in particular prevents it.
 std::string start_unknown(const SchedIndex& index, JobId job, WallTime now);
 
 }  // namespace billow::sched

@@ -228,7 +228,7 @@ struct Welcome {
   std::int64_t heartbeat_ms = 0;
   int version = protocol_version_unsaid;  // of the protocol, as both speak from now on
   std::string head_version;
-  bool bills = false;  // somebody bills for every hour of this node: it must not outlive its use
+  bool bills = false;  // every hour of this node is billed: it must not outlive its use
   template <class S, class V>
   static constexpr void fields(S& s, V& v) {
     v("epoch", s.epoch);
@@ -420,8 +420,8 @@ struct Settle {
   }
 };
 // Asks for one LogChunk. With `follow`, the answer waits until there is something to say: more log,
-// or its end. The next chunk is asked for when the last has been passed on, so a slow reader slows
-// nobody but itself.
+// or its end. The next chunk is asked for when the last has been passed on, so a slow reader delays
+// only itself.
 struct LogRead {
   static constexpr const char* kind = "log_read";
   std::uint64_t subscription = 0;
@@ -485,7 +485,7 @@ struct SetIdleRules {
     v("rules", s.rules);
   }
 };
-// Somebody asked that this task be left alone for a while although it idles.
+// A user asked to exempt this task from the idle rules for a while.
 struct KeepTask {
   static constexpr const char* kind = "keep_task";
   Epoch epoch = 0;

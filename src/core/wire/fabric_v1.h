@@ -1,6 +1,6 @@
 // Fabric checks over an agent's connection: a small protocol of its own beside agent_v1, in the
-// same frames, told apart by the type, which begins with "fabric_". An agent that knows nothing of
-// it says so in its log and goes on; the head does not wait forever.
+// same frames, told apart by the type, which begins with "fabric_". An agent that does not know it
+// logs that and continues; the head stops waiting after a while.
 #pragma once
 
 #include <map>

@@ -1,5 +1,5 @@
-// The texts of a struct, by its `fields` declaration: for what must hold of every text, whoever
-// brought it and whatever it is called.
+// The texts of a struct, by its `fields` declaration: for rules that apply to every text, whatever
+// its origin and name.
 #pragma once
 
 #include "base/text.h"

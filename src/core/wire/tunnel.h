@@ -1,8 +1,8 @@
 // Connections into a job, carried inside the agent's own: `billow port-forward` and `billow ssh`
 // open one each. Bytes go in the blob, in order; the frames are marked, apart from the protocol's
 // own. Each side may send only as much as the other has granted (`TunnelCredit`), so that a slow
-// end holds up nobody but itself; at first that is tunnel_window_bytes. One side's `TunnelEnd` is
-// its end of file; both, or one with a reason, are the end of the tunnel.
+// end delays only itself; at first that is tunnel_window_bytes. One side's `TunnelEnd` is its end
+// of file; both, or one with a reason, are the end of the tunnel.
 #pragma once
 
 #include <cstdint>

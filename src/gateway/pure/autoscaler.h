@@ -1,7 +1,7 @@
 // How many replicas of an endpoint should be awake. Pure, with time as an argument: an hour of
 // traffic replays in milliseconds, and the live gateway runs the same code.
 //
-// The idea. A suspended replica (its memory kept, its GPU given back) wakes in well under a second,
+// The idea. A suspended replica (its memory kept, its GPU released) wakes in well under a second,
 // while a cold start takes minutes. So there are two questions:
 //   1. How many must be awake now? The fewest that keep waiting times within the target: the
 //      requests being served, plus held requests that free slots will not serve in time. As long as

@@ -13,7 +13,8 @@
 // - A request that names a replica, or a sender whose requests belong together, goes to that
 //   replica if it is ready, has a free slot and is not much busier than the others.
 // - While a canary runs, a request that was chosen for it goes to one of its replicas. If none has
-//   a free slot, it goes to the old revision: a canary that is too small or too slow delays nobody.
+//   a free slot, it goes to the old revision: a canary that is too small or too slow delays no
+//   request.
 // - First come, first served: while a request is held, new ones are held behind it. A retried
 //   request keeps its place.
 // - The queue is bounded and every request in it has a deadline. Beyond the bound a request is

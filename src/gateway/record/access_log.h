@@ -1,8 +1,8 @@
 // One line for each request, in order of completion. Lines are buffered and written a few times a
-// second; a file that exceeds its limit is renamed, and a few old ones are kept. Nobody can write
-// the log full with requests that need no key: long paths are cut, and of requests that are turned
-// away only so many are written in a second; the others are counted. No query strings and no header
-// values: they may contain keys and tokens.
+// second; a file that exceeds its limit is renamed, and a few old ones are kept. Requests that need
+// no key cannot fill the log: long paths are cut, and of requests that are turned away only so many
+// are written in a second; the others are counted. No query strings and no header values: they may
+// contain keys and tokens.
 #pragma once
 
 #include <mutex>

@@ -1,5 +1,5 @@
 // Samples: a part of the requests and answers of an endpoint, with their bodies, as lines of JSON
-// in a bucket. For those who want to see what a model was asked and what it said.
+// in a bucket. For users who want to see requests to a model and its answers.
 //
 // - A request never waits for a sample: it is collected in memory and sent by a thread of its own.
 // - Everything is bounded: 64 KiB of each body, and 16 MiB of samples that are collected or wait to

@@ -3,7 +3,7 @@
 //   2. values are wrapped anew, some at a time, each time journalled;
 //   3. when nothing needs the old key any more, it leaves the file.
 // At every moment the file has the keys of everything that is stored, so a head that is killed
-// loses nothing: it goes on with step 2 when it starts again.
+// loses nothing: it continues with step 2 when it starts again.
 //
 // The old key stays for a while after the last value, because something that was sealed with it may
 // still be on its way into the journal.
@@ -33,7 +33,7 @@ class KeyRotation {
 
   // A second call while it runs is refused.
   void start(control::Cause cause, OnDone done);
-  // At the start of the head: goes on with what was interrupted.
+  // At the start of the head: continues an interrupted rotation.
   void resume();
 
  private:

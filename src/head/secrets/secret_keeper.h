@@ -32,7 +32,7 @@ class SecretKeeper {
   explicit SecretKeeper(std::string key_path) : path_(std::move(key_path)) {}
 
   // Makes the key at the first secret. Never where the state has secrets of another one: those
-  // would be lost without a word.
+  // would be lost silently.
   Result<std::string> sealed(const control::State& state,
                              ProjectId project,
                              const std::string& name,

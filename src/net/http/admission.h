@@ -3,9 +3,9 @@
 //
 // Every connection has a place. It belongs to a party: first to its peer (a remote address, a local
 // user, the user behind a Unix socket), and once a request has proved who sends it, to that caller.
-// A party that is full loses its own oldest waiting connection and nobody else's. A server that is
-// full drops the oldest waiting connection of strangers, then of callers, and refuses a newcomer
-// only when nothing waits. Unix sockets and nodes have a reserve that the others cannot fill.
+// A party that is full loses only its own oldest waiting connection. A server that is full drops
+// the oldest waiting connection of strangers, then of callers, and refuses a newcomer only when
+// nothing waits. Unix sockets and nodes have a reserve that the others cannot fill.
 //
 // Limits count for each party, whatever loop its connections are on: servers with several loops
 // share one Admission (Threads::several), which then has a lock. A connection of another loop is
@@ -24,7 +24,7 @@
 
 namespace billow::net {
 
-// Users of this machine share its loopback address, so they are told apart by their uid.
+// Users of this machine share its loopback address, so they are distinguished by their uid.
 Peer peer_at(int fd);
 
 class Admission : public std::enable_shared_from_this<Admission> {

@@ -1,7 +1,7 @@
 // The certificate that an agent or a gateway shows its head. The head issues it for a short time to
-// whoever proves the credential; this keeps it on the disk and renews it after two thirds of its
-// life. Each certificate has a new key. The head's answer also names the fingerprints to trust, so
-// that the head can replace its authority while everybody is connected.
+// a machine that proves its credential; this class keeps it on disk and renews it after two thirds
+// of its life. Each certificate has a new key. The head's answer also names the fingerprints to
+// trust, so that the head can replace its authority while everybody is connected.
 //
 // Nothing depends on a renewal that fails: the certificate of before is shown until it expires, and
 // one that is expired or refused is not shown at all, because a credential alone is enough to get

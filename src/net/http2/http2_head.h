@@ -1,6 +1,6 @@
 // Heads of HTTP/2 messages as values. The fields of a header block become the same Head that the
-// HTTP/1.1 parser makes, by the same rules, so whoever passes a message on in HTTP/1.1 cannot be
-// made to write something else than what was checked.
+// HTTP/1.1 parser makes, by the same rules, so code that forwards the message in HTTP/1.1 cannot be
+// made to write anything but what was checked.
 #pragma once
 
 #include "net/http/http_parser.h"

@@ -104,8 +104,8 @@ class Http2Session {
   // ---- both
   void send(StreamId id, std::string_view data);
   void finish(StreamId id, const Http2Fields* trailers = nullptr);
-  // The rest of the peer's message is not wanted. A peer that goes on for long after the end of the
-  // answer is told to stop.
+  // The rest of the peer's message is not wanted. A peer that continues for long after the end of
+  // the answer is told to stop.
   void drop_the_rest(StreamId id);
   void reset(StreamId id, Http2Error error);
   // A paused stream's peer may send no more than its window.

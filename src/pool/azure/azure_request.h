@@ -81,7 +81,7 @@ std::string azure_usages_target(const std::string& subscription, const std::stri
 std::string azure_subscription_target(const std::string& subscription);
 std::string azure_permissions_target(const std::string& subscription);
 
-// The network that all machines of a region share. It lets nobody in from outside.
+// The network that all machines of a region share. It allows no connections from outside.
 std::string azure_network_target(const AzureGroup& group, const std::string& region);
 std::string azure_security_target(const AzureGroup& group, const std::string& region);
 std::string azure_subnet_id(const AzureGroup& group, const std::string& region);

@@ -69,7 +69,7 @@ class HeadMachine {
   Result<HeadParts::Disk> make_disk(const std::string& zone);
   Result<HeadParts::Address> make_address();
   Result<std::string> make_group(const std::string& vpc);
-  // Opens the port to `allow` and to nobody else.
+  // Opens the port to `allow` only.
   Status set_rules(const HeadParts::Group& group);
   Result<std::string> make_instance(const HeadPlace& place,
                                     const std::string& group,

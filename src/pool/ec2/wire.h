@@ -28,7 +28,7 @@ struct ApiError {
 template <class T>
 using Answer = std::expected<T, ApiError>;
 Error error_of(const ApiError& error);
-// Of the question whose credentials these are: whether they were refused, or nobody answered.
+// Of the question whose credentials these are: whether they were refused, or no server answered.
 Error identity_error(const ApiError& error);
 
 using Parameters = std::vector<std::pair<std::string, std::string>>;

@@ -39,7 +39,7 @@ class ApiClient {
         logins_(logins),
         clock_(clock) {}
 
-  // Code::unavailable: nobody knows whether the request was carried out.
+  // Code::unavailable: it is unknown whether the request was carried out.
   Result<ApiAnswer> call(const ApiCall& call);
 
  private:

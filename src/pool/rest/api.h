@@ -23,7 +23,7 @@ struct Answer {
   Json body;  // a plain text if it is not JSON
 };
 
-// Why there is no answer. If the request was sent, nobody knows whether it was carried out.
+// Why there is no answer. If the request was sent, it is unknown whether it was carried out.
 struct NoAnswer {
   Error error;
   bool sent = false;

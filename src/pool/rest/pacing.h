@@ -16,7 +16,7 @@ class Pacer {
 
   // Waits for the turn of one request. False, at once: the turn is further away than `at_most`.
   bool wait(bool creates, Duration at_most) const;
-  // The provider answered 429: nobody sends anything for this long.
+  // The provider answered 429: no request is sent for this long.
   void pause(Duration pause) const;
 
  private:

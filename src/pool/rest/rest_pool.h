@@ -49,7 +49,7 @@ class RestPool final : public Pool {
   };
   struct Try {
     SteadyTime at;
-    bool accepted = false;  // else nobody knows what became of it
+    bool accepted = false;  // otherwise its outcome is unknown
     int absent_looks = 0;
     std::string operation;
   };

@@ -1,5 +1,5 @@
-// Reads the tables of a provider file one key at a time and notes what is wrong. A key that nobody
-// reads is unknown, and reported with the nearest known one.
+// Reads the tables of a provider file one key at a time and notes what is wrong. A key that is
+// never read is unknown, and reported with the nearest known one.
 #pragma once
 
 #include <map>
@@ -27,7 +27,7 @@ class Section {
   // `where` is the section's name in messages: "create.body".
   Section(const TomlNode* node, std::string where, Problems& problems);
   Section(Section&& other) noexcept;
-  ~Section();  // reports the keys that nobody read
+  ~Section();  // reports the keys that were never read
 
   bool there() const { return node_ != nullptr; }
   int line() const { return node_ ? node_->line : 0; }

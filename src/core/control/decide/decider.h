@@ -66,7 +66,8 @@ struct Decider {
   Result<std::optional<Commitment>> schedule_limit(const Schedule& schedule, NanoUsd taken) const;
   // The hard limit of what an agent token has submitted as `first`.
   void commit_events(Events& events, JobId first, TokenId agent, const Commitment& commitment);
-  // Whether a person has approved this; if so the approval is used up, else somebody is asked.
+  // Whether a person has approved this. If so, the approval is used up; otherwise a person is
+  // asked.
   Result<bool> approved(Events& events, Approval ask) const;
   Decision operator()(const AskApproval& c);
   Decision operator()(const DecideApproval& c);
@@ -235,7 +236,7 @@ inline constexpr std::string_view allocation_ends = "its allocation ends at ";
 void revoke_credentials(const State& state, std::string_view node, Events& events);
 // Whether machines of this pool could run the job.
 bool could_run(const State& state, const Job& job, const Pool& pool);
-// Whether some pool could bring machines for the job.
+// Whether any pool could order machines for the job.
 bool some_pool_could_run(const State& state, const Job& job);
 // The array that the job belongs to, or the job: what machines are ordered for. Zero: it has ended.
 JobId kind_of_job(const State& state, JobId job);

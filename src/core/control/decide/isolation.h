@@ -1,5 +1,5 @@
-// How far a job is kept apart, and which network it has: what would not hold is refused when the
-// job is submitted, and so is what its project does not allow.
+// How far a job is kept apart, and which network it has: combinations that could not be enforced,
+// or that the project does not allow, are refused at submission.
 #pragma once
 
 #include "base/result.h"

@@ -40,7 +40,7 @@ void machine_gone(const State& state,
 // The machines that these events end. One list may show several ends, and the state has the
 // machines and their nodes until the events are applied.
 std::set<std::string> gone_in(const Events& events);
-// The end of a task whose process nobody can ask any more.
+// The end of a task whose process can no longer be reached.
 ExitStatus lost_exit(std::string why);
 // Whether a task on the machine may still run, and would be started again if the machine were gone.
 // A process can outlive its allocation, whatever the provider lists: nothing starts again before

@@ -2,8 +2,8 @@
 // sent. All of it is pure and in the journal, so a notice that was queued is sent after a restart
 // too; the head only delivers (head/notices).
 //
-// A person gets notices about the own jobs, and about budgets that the person may see. An array is
-// told once, when its last element has ended; replicas of endpoints are not told.
+// A person gets notices about the own jobs, and about budgets that the person may see. An array
+// gets one notice, when its last element has ended; replicas of endpoints get none.
 #pragma once
 
 #include "core/control/state.h"

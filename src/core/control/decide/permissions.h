@@ -90,11 +90,11 @@ bool sees(const State& state, const Principal& who, ProjectId project);
 // do not exist.
 Status permitted(const State& state, const Principal& who, PermissionSet any_of);
 
-// Nobody gives a role that allows more than the giver may do. `project`: in which it is given, 0:
-// on the installation. `by` 0: the head itself.
+// Nobody can give a role with permissions that the giver does not have. `project`: in which it is
+// given, 0: on the installation. `by` 0: the head itself.
 Status check_grant(const State& state, UserId by, std::string_view role, ProjectId project);
-// Nobody changes a user who may do more on the installation, nor acts as one (by a token or a
-// login) who may do more anywhere.
+// Nobody can change a user with more permissions on the installation, or act (by a token or a
+// login) as a user with more permissions anywhere.
 Status check_may_change(const State& state, UserId by, const User& user);
 Status check_may_act_as(const State& state, UserId by, const User& user);
 

@@ -31,8 +31,8 @@ std::string cache_for(const State& state,
 // The machine that has this disk, or will have it; null: none.
 const Machine* holder_of(const State& state, const std::string& disk);
 
-// Orders the disks of machines that exist, and gives back those that nobody needs. A disk is not
-// ordered before its machine has come: an order that is refused leaves none behind.
+// Orders the disks of machines that exist, and releases those that are no longer needed. A disk is
+// not ordered before its machine exists: an order that is refused leaves none behind.
 void plan_caches(const State& state, WallTime now, std::uint64_t& next_account, Events& events);
 
 }  // namespace billow::control

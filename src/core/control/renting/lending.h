@@ -1,11 +1,11 @@
 // What the guarantees of projects leave to others once machines have come. Jobs that cannot be
-// preempted borrow only GPUs that are not guaranteed (sched/tally.cpp), so a machine that would
-// only bring what is guaranteed would come in vain, and when it has gone, the next one would be
+// preempted borrow only GPUs that are not guaranteed (sched/tally.cpp), so a machine that adds only
+// guaranteed GPUs would be rented for nothing, and once it is released, the next one would be
 // ordered.
 //
-// Only what a job needs itself is counted as coming. A machine that is on its way for another job
-// may come later or never; until then the guarantee would keep this job from starting on a machine
-// that came for it. So a job that needs GPUs beside a guarantee is rented for when the machines of
+// Only what a job needs itself is counted as coming. A machine ordered for another job may join
+// later or never; until then the guarantee would keep this job from starting on a machine that was
+// ordered for it. So a job that needs GPUs beside a guarantee is rented for when the machines of
 // the guaranteed project have joined.
 #pragma once
 

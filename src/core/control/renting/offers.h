@@ -32,7 +32,8 @@ std::vector<Job> members_alone(const Job& job);
 // What the last machine of this source turned out to be; null: none has come.
 const LearnedShape* learned_of(const Source& source);
 // A node as machines of this source will be: as the last one turned out to be, else as the offer
-// says. What nobody knows before the first machine is assumed to suit the job.
+// says. Properties that are unknown before the first machine has joined are assumed to suit the
+// job.
 sched::NodeShape expected_node(const Source& source, const JobSpec& spec);
 // The machine of this kind that came for the job and was not used; null: none.
 const UnusedMachine* unused_for(const Source& source, JobId kind);

@@ -8,7 +8,7 @@
 
 namespace billow::limits {
 
-// A machine whose agent has not connected by then is given back. The machine ends itself a little
+// A machine whose agent has not connected by then is released. The machine ends itself a little
 // earlier (pool/boot.h).
 inline constexpr Duration machine_join_max = minutes(14);
 // Machines in a row that ran no job although one waited: then the pool stops.

@@ -13,7 +13,7 @@ struct RentQuote {
   std::string pool;
   std::string text;        // "2 × p5.48xlarge in us-east-1a (spot, $12.30/h)"
   NanoUsd per_hour;        // of all machines together; zero: not known
-  NanoUsd ask_above_h;     // up to this price nobody needs to be asked; zero: always ask
+  NanoUsd ask_above_h;     // up to this price no confirmation is needed; zero: always ask
   bool old_price = false;  // it was read more than 90 days ago
 };
 

@@ -33,13 +33,13 @@ bool is_spoilt(const Source& source, const Job& job, JobId kind);
 // wait for days before they cost anything.
 bool failed_to_join(const State& state, const Machine& machine, const Context& context);
 
-// Whether the machine was rented for nothing if it is given back now. Of the nodes of a gang one
+// Whether the machine was rented for nothing if it is released now. Of the nodes of a gang one
 // counts, or two if all were here together: `events` are those of this decision.
 bool is_wasted(const State& state, const Machine& machine, const Events& events, WallTime now);
 // The same if it has ended by itself. One that was given back has been counted then.
 bool ended_wasted(const State& state, const Machine& machine, const Events& events, WallTime now);
 
-// After too many of them the pool stops until somebody has looked.
+// After too many of them the pool stops until a person has checked it.
 void stop_useless_pools(const State& state, Events& events);
 
 }  // namespace billow::control
