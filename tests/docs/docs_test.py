@@ -363,6 +363,11 @@ NOT_UNDERSTOOD = [
     "with --grep: A is a",
     "jobs that run inside it go on at its price",
     "an array has no log of its own",
+    "brings no machine for it",
+    "whose word about their clients counts",
+    "there is money again",
+    "nobody knows whether the machine exists: the pool",
+    "it gets no requests until it is well",
 ]
 
 # Options of other programs that pages name without the program.
