@@ -393,7 +393,7 @@ class Proxy {
     // A client that begins with a TLS handshake is served with this certificate. Others are served
     // on the same port; whether they get more than a redirect is the host's decision.
     net::TlsServerOptions tls;
-    Networks trusted;  // proxies whose word about their clients counts
+    Networks trusted;  // proxies trusted to name their clients
     std::size_t connections_max = limits::http_connections_max;
     Duration idle_timeout = limits::http_idle_timeout;
     Duration header_timeout = limits::http_header_timeout;
