@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "api/call.h"
+#include "base/formats/utc.h"
 #include "base/limits.h"
 #include "base/relative_time.h"
 #include "base/text.h"
@@ -30,7 +31,7 @@ std::optional<JobId> job_to_act_on(CallPtr call) {
       const std::string_view state = document["state"].str_or("");
       const std::string exit(document.at("exit", "text").str_or("")),
           label(document["label"].str_or("?"));
-      const auto ended = ledger::parse_focus_time(document["ended_at"].str_or(""));
+      const auto ended = parse_utc(document["ended_at"].str_or(""));
       call->fail(
           {Code::conflict,
            fmt::format("job {} has ended: it {}{}{}", label, how_it_ended(state),

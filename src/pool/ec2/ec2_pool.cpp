@@ -1,12 +1,12 @@
 #include "pool/ec2/ec2_pool.h"
 
 #include <fmt/format.h>
-#include <time.h>
 
 #include <algorithm>
 #include <cstdlib>
 
 #include "base/crypto.h"
+#include "base/formats/utc.h"
 #include "base/text.h"
 #include "pool/boot.h"
 #include "pool/kinds.h"
@@ -39,15 +39,12 @@ bool is_arm(std::string_view instance) {
   return false;
 }
 
-// "2026-11-16T12:30:40.000Z", or "User initiated (2026-11-16 12:30:45 GMT)"; zero: no time.
-WallTime time_in(std::string_view text, const char* format) {
-  const auto digits = text.find_first_of("0123456789");
-  if (digits == std::string_view::npos)
+// "User initiated (2026-11-16 12:30:45 GMT)"; zero: no time.
+WallTime time_in(std::string_view reason) {
+  const auto begin = reason.find_first_of("0123456789");
+  if (begin == std::string_view::npos)
     return {};
-  struct tm parts {};
-  if (!::strptime(std::string(text.substr(digits)).c_str(), format, &parts))
-    return {};
-  return {static_cast<std::int64_t>(::timegm(&parts)) * 1'000'000'000};
+  return utc_or_zero(reason.substr(begin, reason.find(')', begin) - begin));
 }
 
 void add_tags(Parameters& out, const Launch& launch) {
@@ -90,10 +87,6 @@ Refusal ec2_refusal(const ApiError& error) {
 }
 
 }  // namespace
-
-WallTime ec2_time(std::string_view text) {
-  return time_in(text, "%Y-%m-%dT%H:%M:%S");
-}
 
 std::string client_token(const std::string& installation,
                          const std::string& machine,
@@ -158,8 +151,8 @@ void read_instances(const net::XmlElement& page, const std::string& region, Seen
       out[machine].push_back({std::string(instance.child_text("instanceId")),
                               std::string(state ? state->child_text("name") : ""),
                               std::string(reason ? reason->child_text("code") : ""), region,
-                              ec2_time(instance.child_text("launchTime")),
-                              time_in(instance.child_text("reason"), "%Y-%m-%d %H:%M:%S")});
+                              utc_or_zero(instance.child_text("launchTime")),
+                              time_in(instance.child_text("reason"))});
     }
   }
 }
