@@ -216,8 +216,12 @@ Result<Credentials> CredentialChain::of_profile(const Profiles& profiles,
     const Credentials base =
         itself ? Credentials{key, secret, setting(section, "aws_session_token"), {}, ""}
                : BILLOW_TRY(of_source(from, profiles, depth + 1));
+    const std::string lasts = setting(section, "duration_seconds");
+    const auto duration_s = parse_int(lasts.empty() ? "3600" : lasts, 900, 43200);
+    if (!duration_s)
+      return pass(duration_s.error(), fmt::format("AWS profile {}: duration_seconds", name));
     Role wanted{role, setting(section, "role_session_name"), setting(section, "external_id"), "",
-                parse_int(setting(section, "duration_seconds"), 900, 43200).value_or(3600)};
+                *duration_s};
     auto assumed = options_.assume_role(base, wanted);
     if (!assumed)
       return pass(std::move(assumed.error()), fmt::format("AWS profile {}", name));

@@ -32,6 +32,14 @@ constexpr std::string_view own_index =
 constexpr std::string_view cache_disks =
     "/dev/disk/by-id/nvme-Amazon_Elastic_Block_Store_vol* /dev/xvdf /dev/sdf";
 
+constexpr std::int64_t volume_gib_default = 200;
+
+Result<std::int64_t> volume_gib(std::string_view text) {
+  if (text.empty())
+    return volume_gib_default;
+  return parse_int(text, 8, 16384);
+}
+
 bool is_arm(std::string_view instance) {
   for (const std::string_view family : {"g5g.", "p6e-"})
     if (instance.starts_with(family))
@@ -365,7 +373,7 @@ Answer<Launch> Ec2Pool::prepare(const Order& order) {
   if (order.machine.disk_mib > 0 || (order.machine.nodes > 1 && offer.fabric == "efa"))
     launch.facts = type_facts(offer.region, offer.instance);
   // The node's data go to the local disks if these are large enough, file system included.
-  launch.volume_gib = parse_int(option("volume_gib"), 8, 16384).value_or(200);
+  launch.volume_gib = volume_gib(option("volume_gib")).value_or(volume_gib_default);
   constexpr std::int64_t gb = 1'000'000'000;
   if (launch.facts.local_disk_gb * 95 / 100 < (order.machine.disk_mib << 20) / gb + 1)
     launch.volume_gib = boot_disk_gib(order.machine, launch.volume_gib);
@@ -454,11 +462,16 @@ Status Ec2Pool::release(const MachineSighting& machine) {
 namespace {
 
 Status check_ec2(const billow::Pool& settings) {
-  for (const auto& [key, value] : settings.options)
+  for (const auto& [key, value] : settings.options) {
     if (key == "endpoint" && !value.starts_with("http://") && !value.starts_with("https://"))
       return fail(Code::invalid, fmt::format("endpoint \"{}\" is not a URL", value));
-    else if (key == "gang_caches" && value != "true" && value != "false")
-      return fail(Code::invalid, fmt::format("gang_caches must be true or false, not {}", value));
+    const bool yes_or_no = key == "gang_caches" || key == "public_address";
+    if (yes_or_no && value != "true" && value != "false")
+      return fail(Code::invalid, fmt::format("{} must be true or false, not {}", key, value));
+    if (key == "volume_gib")
+      if (const auto size = ec2::volume_gib(value); !size)
+        return pass(size.error(), "volume_gib, in GiB without a unit");
+  }
   return {};
 }
 
