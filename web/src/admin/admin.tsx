@@ -162,7 +162,7 @@ function NewProject({ submit }: { submit: Submit }) {
         New project <input name="name" required pattern="[a-z0-9._\-]+" />
       </label>
       <label>
-        Weight <input name="weight" type="number" min="1" value="100" />
+        Weight <input name="weight" type="number" min="1" value="100" required />
       </label>
       <button>Add</button>
     </form>
@@ -387,12 +387,20 @@ function IdleForm({ idle, submit }: { idle: IdleRules; submit: Submit }) {
     >
       <label>
         Warn after (min){' '}
-        <input name="warn" type="number" min="0" step="any" value={idle.default.warn_s / 60} />
+        <input
+          name="warn"
+          required
+          type="number"
+          min="0"
+          step="any"
+          value={idle.default.warn_s / 60}
+        />
       </label>
       <label>
         Suspend after (min){' '}
         <input
           name="suspend"
+          required
           type="number"
           min="0"
           step="any"
@@ -401,7 +409,14 @@ function IdleForm({ idle, submit }: { idle: IdleRules; submit: Submit }) {
       </label>
       <label>
         Stop after (min){' '}
-        <input name="stop" type="number" min="0" step="any" value={idle.default.stop_s / 60} />
+        <input
+          name="stop"
+          required
+          type="number"
+          min="0"
+          step="any"
+          value={idle.default.stop_s / 60}
+        />
       </label>
       <label class="check">
         <input name="enabled" type="checkbox" checked={idle.default.enabled} /> enabled
