@@ -189,17 +189,30 @@ void node(CallPtr call) {
     call->reply_durable(
         200, view::node_document(call->host.state(), *node, call->host.readings(node->id)));
 }
+namespace {
+
+struct DrainBody {
+  std::string reason;
+  bool reclaim = false;  // the machine is being removed
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("reason", s.reason);
+    v("reclaim", s.reclaim);
+  }
+};
+
+}  // namespace
+
 void drain(CallPtr call) {
   const Node* node = find_node(call);
   if (!node)
     return;
-  const auto body = call->body();
+  const auto body = read_body<DrainBody>(call);
   if (!body)
-    return call->fail(body.error());
-  std::string reason((*body)["reason"].str_or(""));
-  if (reason.empty())
-    reason = "drained by " + call->principal.name;
-  answer_ok(call, DrainNode{node->id, reason, (*body)["reclaim"].bool_or(false)});
+    return;
+  const std::string reason =
+      body->reason.empty() ? "drained by " + call->principal.name : body->reason;
+  answer_ok(call, DrainNode{node->id, reason, body->reclaim});
 }
 void undrain(CallPtr call) {
   if (const Node* node = find_node(call))
@@ -329,10 +342,22 @@ void remove_schedule(CallPtr call) {
   answer_ok(call, RemoveSchedule{(*found)->id});
 }
 
+namespace {
+
+struct ShutdownBody {
+  bool stop_jobs = false;
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("stop_jobs", s.stop_jobs);
+  }
+};
+
+}  // namespace
+
 void shutdown(CallPtr call) {
-  const auto body = call->body();
+  const auto body = read_body<ShutdownBody>(call);
   if (!body)
-    return call->fail(body.error());
+    return;
   const auto& count = call->host.state().count;
   const auto running = count.find(JobState::running);
   std::map<PoolId, std::int64_t> machines;
@@ -347,7 +372,7 @@ void shutdown(CallPtr call) {
                                  {"running", running == count.end() ? 0 : running->second},
                                  {"endpoints", view::endpoints_running(call->host.state())},
                                  {"pools", std::move(left)}}));
-  call->host.shutdown((*body)["stop_jobs"].bool_or(false));
+  call->host.shutdown(body->stop_jobs);
 }
 
 }  // namespace billow::api::admin

@@ -323,21 +323,31 @@ void outputs(CallPtr call) {
   });
 }
 
+namespace {
+
+struct CopyBody {
+  std::string tree;  // into the job; empty: out of it
+  std::string path;
+  std::uint32_t rank = 0;
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("tree", s.tree);
+    v("path", s.path);
+    v("rank", s.rank);
+  }
+};
+
+}  // namespace
+
 // Into or out of a job that runs, for those who may enter it: what a job has in its directory it
 // did not declare.
 void copy(CallPtr call) {
   const auto ref = parse_job_ref(*call, call->parts[0]);
   if (!ref)
     return call->fail(ref.error());
-  auto body = call->body();
+  const auto body = read_body<CopyBody>(call);
   if (!body)
-    return call->fail(body.error());
-  for (const auto& [name, value] : body->members())
-    if ((name != "tree" && name != "path" && name != "rank") ||
-        (name == "rank" ? !value.is_number() : !value.is_string()))
-      return call->fail({Code::invalid,
-                         fmt::format("unknown member \"{}\", or a value of the wrong type", name),
-                         ""});
+    return;
   const auto& state = call->host.state();
   const auto job = state.jobs.find(ref->id);
   if (job == state.jobs.end())
@@ -351,7 +361,7 @@ void copy(CallPtr call) {
   if (const Status may = may_enter(*call, owner); !may)
     return call->fail(may.error());
   Store& store = call->host.files();
-  const std::int64_t rank = (*body)["rank"].int_or(0);
+  const std::uint32_t rank = body->rank;
   const Task* task = nullptr;
   for (const TaskId id : job->second.tasks)
     if (const auto found = state.tasks.find(id);
@@ -363,10 +373,8 @@ void copy(CallPtr call) {
                        fmt::format("job {} is not running{}", ref->id.value,
                                    rank ? fmt::format(" on its node {}", rank) : ""),
                        "files can be copied only while it runs"});
-  wire::agent_v1::CopyFiles request{.request = 0,
-                                    .task = task->id,
-                                    .tree = std::string((*body)["tree"].str_or("")),
-                                    .path = std::string((*body)["path"].str_or(""))};
+  wire::agent_v1::CopyFiles request{
+      .request = 0, .task = task->id, .tree = body->tree, .path = body->path};
   if (!request.tree.empty()) {
     const auto digest = content::parse_digest(request.tree);
     if (!digest)

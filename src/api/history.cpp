@@ -207,14 +207,26 @@ void job(CallPtr call) {
   });
 }
 
+namespace {
+
+struct DrainGpuBody {
+  std::string reason;
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("reason", s.reason);
+  }
+};
+
+}  // namespace
+
 void drain_gpu(CallPtr call) {
   const Place place = place_asked(call);
   if (!place.gpu)
     return;
-  const auto body = call->body();
+  const auto body = read_body<DrainGpuBody>(call);
   if (!body)
-    return call->fail(body.error());
-  std::string reason((*body)["reason"].str_or(""));
+    return;
+  std::string reason = body->reason;
   if (reason.empty())
     reason = "drained by " + call->principal.name;
   call->execute(DrainGpu{place.node->id, place.gpu->index, reason, {}}, 200,

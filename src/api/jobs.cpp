@@ -298,13 +298,34 @@ void stop_in_turns(CallPtr call, StopJob command, bool again) {
 
 }  // namespace
 
+namespace {
+
+struct StopBody {
+  std::string reason;
+  bool force = false;  // kill at once
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("reason", s.reason);
+    v("force", s.force);
+  }
+};
+struct SignalBody {
+  std::int32_t signal = 0;
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("signal", s.signal);
+  }
+};
+
+}  // namespace
+
 void stop(CallPtr call) {
   const auto ref = parse_job_ref(*call, call->parts[0]);
   if (!ref)
     return call->fail(ref.error());
-  const auto body = call->body();
+  const auto body = read_body<StopBody>(call);
   if (!body)
-    return call->fail(body.error());
+    return;
   const auto owner = owner_of(call->host.state(), ref->id);
   if (!owner) {  // ended already (asking twice is no error), or never existed
     return with_job_document(call, ref->id, [call](Json document) { call->reply(200, document); });
@@ -316,12 +337,12 @@ void stop(CallPtr call) {
                      {owner->project, owner->user, foreign ? call->principal.agent : owner->agent});
       !ok)
     return call->fail(ok.error());
-  std::string reason(utf8_prefix((*body)["reason"].str_or(""), limits::reason_bytes_max));
+  std::string reason(utf8_prefix(body->reason, limits::reason_bytes_max));
   if (reason.empty())
     reason = "stopped by " + call->caller();
   const StopJob command{.job = ref->id,
                         .reason = reason,
-                        .force = (*body)["force"].bool_or(false),
+                        .force = body->force,
                         .elements_max = limits::jobs_stopped_per_turn};
   if (!foreign)
     return stop_in_turns(call, command, false);
@@ -334,11 +355,10 @@ void signal(CallPtr call) {
   const auto ref = parse_job_ref(*call, call->parts[0]);
   if (!ref)
     return call->fail(ref.error());
-  const auto body = call->body();
+  const auto body = read_body<SignalBody>(call);
   if (!body)
-    return call->fail(body.error());
-  const std::int64_t number = (*body)["signal"].int_or(0);
-  if (number < 1 || number > 64)
+    return;
+  if (body->signal < 1 || body->signal > 64)
     return call->fail({Code::invalid, "signal must be a number from 1 to 64", ""});
   const Job* job = call->host.state().find_job(ref->id);
   if (!job)
@@ -352,8 +372,7 @@ void signal(CallPtr call) {
         {Code::conflict,
          fmt::format("job {} is {}, not running", ref->id.value, enum_name(job->state)), ""});
   for (TaskId id : job->tasks)
-    call->host.send(call->host.state().tasks.at(id).node,
-                    wire::agent_v1::Signal{id, static_cast<std::int32_t>(number)});
+    call->host.send(call->host.state().tasks.at(id).node, wire::agent_v1::Signal{id, body->signal});
   call->reply(202, Json::object({{"ok", true}}));
 }
 

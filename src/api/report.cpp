@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/formats/utc.h"
 #include "base/relative_time.h"
 #include "base/text.h"
 #include "core/ledger/focus.h"
@@ -18,7 +19,7 @@ Result<std::int64_t> parse_day(std::string_view text, WallTime now) {
   if (text.size() == 7 && text[4] == '-')
     return parse_day(std::string(text) + "-01", now);
   if (text.size() >= 10 && text[4] == '-') {
-    const WallTime at = BILLOW_TRY(ledger::parse_focus_time(text));
+    const WallTime at = BILLOW_TRY(parse_utc(text));
     return at.ns / day_ns;
   }
   const bool bare = !text.empty() && text.find_first_not_of("0123456789.") == text.npos;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "api/call.h"
+#include "base/formats/utc.h"
 #include "base/limits.h"
 #include "base/relative_time.h"
 #include "base/text.h"
@@ -30,7 +31,7 @@ std::optional<JobId> job_to_act_on(CallPtr call) {
       const std::string_view state = document["state"].str_or("");
       const std::string exit(document.at("exit", "text").str_or("")),
           label(document["label"].str_or("?"));
-      const auto ended = ledger::parse_focus_time(document["ended_at"].str_or(""));
+      const auto ended = parse_utc(document["ended_at"].str_or(""));
       call->fail(
           {Code::conflict,
            fmt::format("job {} has ended: it {}{}{}", label, how_it_ended(state),
@@ -57,45 +58,65 @@ void order(CallPtr call, JobId id, const Command& command) {
   });
 }
 
+struct SuspendBody {
+  std::string reason;
+  SuspendMode mode = SuspendMode::warm;
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("reason", s.reason);
+    v("mode", s.mode);
+  }
+};
+struct ResumeBody {
+  bool on_demand = false;
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("on_demand", s.on_demand);
+  }
+};
+struct RestartBody {
+  std::string role;
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("role", s.role);
+  }
+};
+
 }  // namespace
 
 void suspend(CallPtr call) {
-  const auto body = call->body();
+  const auto body = read_body<SuspendBody>(call);
   if (!body)
-    return call->fail(body.error());
+    return;
   const auto id = job_to_act_on(call);
   if (!id)
     return;
-  std::string reason(utf8_prefix((*body)["reason"].str_or(""), limits::reason_bytes_max));
+  std::string reason(utf8_prefix(body->reason, limits::reason_bytes_max));
   if (reason.empty())
     reason = "suspended by " + call->caller();
-  const auto mode = enum_value<SuspendMode>((*body)["mode"].str_or("warm"));
-  if (!mode)
-    return call->fail({Code::invalid, "mode must be \"warm\" or \"cold\"", ""});
-  order(call, *id, SuspendJob{*id, std::move(reason), SuspendCause::request, *mode});
+  order(call, *id, SuspendJob{*id, std::move(reason), SuspendCause::request, body->mode});
 }
 
 void resume(CallPtr call) {
-  const auto body = call->body();
+  const auto body = read_body<ResumeBody>(call);
   if (!body)
-    return call->fail(body.error());
+    return;
   const auto id = job_to_act_on(call);
   if (id)
-    order(call, *id, ResumeJob{*id, (*body)["on_demand"].bool_or(false)});
+    order(call, *id, ResumeJob{*id, body->on_demand});
 }
 
 // Members of a group start again; the others continue.
 void restart(CallPtr call) {
-  const auto body = call->body();
+  const auto body = read_body<RestartBody>(call);
   if (!body)
-    return call->fail(body.error());
-  const std::string role((*body)["role"].str_or(""));
-  if (role.empty())
+    return;
+  if (body->role.empty())
     return call->fail({Code::invalid, "role is missing: the role to restart",
                        "example: {\"role\": \"rollout\"}, or \"rollout.2\" for one member"});
   const auto id = job_to_act_on(call);
   if (id)
-    order(call, *id, RestartRole{*id, role, "restarted by " + call->caller()});
+    order(call, *id, RestartRole{*id, body->role, "restarted by " + call->caller()});
 }
 
 }  // namespace billow::api::jobs

@@ -1,27 +1,14 @@
 #include "pool/catalogue_offers.h"
 
-#include <time.h>
-
 #include <algorithm>
 #include <tuple>
 
+#include "base/formats/utc.h"
 #include "base/text.h"
 #include "core/ledger/catalogue.h"
 #include "gpu/types.h"
 
 namespace billow::pool {
-namespace {
-
-// "2026-08-22"; zero: not a date.
-WallTime date_of(const std::string& text) {
-  struct tm day {};
-  if (!::strptime(text.c_str(), "%Y-%m-%d", &day))
-    return {};
-  return {static_cast<std::int64_t>(::timegm(&day)) * 1'000'000'000};
-}
-
-}  // namespace
-
 std::string agent_gpu_type(std::string_view catalogue_name,
                            const std::vector<std::string>& aliases) {
   if (const GpuTypeFacts* facts = find_gpu_type(catalogue_name))
@@ -52,7 +39,7 @@ std::vector<MachineOffer> catalogue_offers(const CatalogueQuery& query) {
     offer.gpus = listed.instance->gpus;
     offer.cpus = listed.instance->vcpus;
     offer.memory_mib = listed.instance->memory_gib * 1024;
-    offer.priced_at = date_of(listed.price->date);
+    offer.priced_at = utc_or_zero(listed.price->date);
     offer.bill_minimum = query.bill_minimum;
     offer.bill_step = query.bill_step;
     const auto add = [&](const std::optional<NanoUsd>& hourly, bool spot) {

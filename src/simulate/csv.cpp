@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/file.h"
+#include "base/formats/utc.h"
 #include "base/text.h"
 
 namespace billow::sched {
@@ -40,9 +41,22 @@ Result<double> TraceTable::number(std::size_t row, std::size_t column) const {
     return 0.0;
   const auto value = parse_double(cell);
   if (!value)
-    return fail(Code::invalid, fmt::format("{}:{}: column {}: {}", path_, table_.lines[row],
-                                           table_.header[column], value.error().message));
+    return bad_cell(row, column, value.error());
   return *value;
+}
+
+Result<double> TraceTable::time_s(std::size_t row, std::size_t column) const {
+  const auto at = parse_utc(text(row, column));
+  if (!at)
+    return bad_cell(row, column, at.error());
+  return static_cast<double>(at->ns) / 1e9;
+}
+
+std::unexpected<Error> TraceTable::bad_cell(std::size_t row,
+                                            std::size_t column,
+                                            const Error& why) const {
+  return fail(Code::invalid, fmt::format("{}:{}: column {}: {}", path_, table_.lines[row],
+                                         table_.header[column], why.message));
 }
 
 }  // namespace billow::sched

@@ -18,8 +18,12 @@ class TraceTable {
   Result<std::size_t> column(std::string_view name) const;
   std::string_view text(std::size_t row, std::size_t column) const;
   Result<double> number(std::size_t row, std::size_t column) const;  // "" is 0
+  Result<double> time_s(std::size_t row,
+                        std::size_t column) const;  // a date, as seconds since 1970
 
  private:
+  std::unexpected<Error> bad_cell(std::size_t row, std::size_t column, const Error& why) const;
+
   std::string path_;
   CsvTable table_;
 };

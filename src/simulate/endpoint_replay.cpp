@@ -2,15 +2,14 @@
 #include "simulate/endpoint_replay.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
-#include <cstdio>
 #include <queue>
 
 #include <fmt/format.h>
 
 #include "base/file.h"
 #include "base/formats/csv.h"
+#include "base/formats/utc.h"
 #include "base/json.h"
 #include "base/text.h"
 #include "core/model/objective.h"
@@ -26,22 +25,10 @@ SteadyTime at_time(double s) {
 
 // "2023-11-16 18:17:03.9799600" as seconds; the day counts, because a trace may cross midnight.
 Result<double> seconds_of(std::string_view text, std::size_t line) {
-  const auto bad = [&] {
-    return fail(Code::invalid, fmt::format("line {}: \"{}\" is not a time", line, text),
-                "expected 2023-11-16 18:17:03.9799600");
-  };
-  if (text.size() < 19)
-    return bad();
-  int year = 0, month = 0, day = 0, hour = 0, minute = 0;
-  double second = 0;
-  if (std::sscanf(std::string(text).c_str(), "%d-%d-%d %d:%d:%lf", &year, &month, &day, &hour,
-                  &minute, &second) != 6)
-    return bad();
-  const std::chrono::sys_days days{std::chrono::year_month_day{
-      std::chrono::year(year), std::chrono::month(static_cast<unsigned>(month)),
-      std::chrono::day(static_cast<unsigned>(day))}};
-  return static_cast<double>(days.time_since_epoch().count()) * 86400 + hour * 3600 + minute * 60 +
-         second;
+  const auto at = parse_utc(text);
+  if (!at)
+    return pass(at.error(), fmt::format("line {}", line));
+  return static_cast<double>(at->ns) / 1e9;
 }
 
 enum class What { arrive, done, ready, asleep, ended, tick, sample };

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/file.h"
+#include "base/formats/utc.h"
 #include "base/text.h"
 #include "core/control/core.h"
 #include "simulate/csv.h"
@@ -64,24 +65,21 @@ Result<std::vector<ReplayJob>> read_openb(const std::string& path) {
 Result<std::vector<ReplayJob>> read_history(const std::string& path) {
   const Json document = BILLOW_TRY(parse_json(BILLOW_TRY(read_file(path, std::size_t{1} << 30))));
   const auto& list = document.is_array() ? document.items() : document["jobs"].items();
-  const auto moment = [](const Json& j) -> double {  // "2026-11-15T01:29:00Z"
-    const std::string_view text = j.str_or("");
-    if (text.size() < 19)
+  const auto moment = [](const Json& text) -> Result<double> {
+    if (text.is_null())
       return -1;
-    const auto n = [&](std::size_t from, std::size_t digits) {
-      return static_cast<int>(parse_int(text.substr(from, digits), 0, 9999).value_or(0));
-    };
-    const auto days = std::chrono::sys_days(std::chrono::year(n(0, 4)) /
-                                            std::chrono::month(static_cast<unsigned>(n(5, 2))) /
-                                            std::chrono::day(static_cast<unsigned>(n(8, 2))));
-    return static_cast<double>(days.time_since_epoch().count()) * 86400.0 + n(11, 2) * 3600.0 +
-           n(14, 2) * 60.0 + n(17, 2);
+    return static_cast<double>(BILLOW_TRY(parse_utc(text.str_or(""))).ns) / 1e9;
   };
   std::vector<ReplayJob> jobs;
   for (const Json& doc : list) {
     ReplayJob j;
-    j.submit_s = moment(doc["submitted_at"]);
-    const double begun = moment(doc["started_at"]), ended = moment(doc["ended_at"]);
+    const auto submitted = moment(doc["submitted_at"]), begun_at = moment(doc["started_at"]),
+               ended_at = moment(doc["ended_at"]);
+    for (const auto* read : {&submitted, &begun_at, &ended_at})
+      if (!*read)
+        return pass(read->error(), fmt::format("{}: job {}", path, doc["id"].int_or(0)));
+    j.submit_s = *submitted;
+    const double begun = *begun_at, ended = *ended_at;
     if (j.submit_s < 0 || begun < 0 || ended < begun)
       continue;  // never ran, or still runs
     j.run_s = std::max(ended - begun, 0.5);

@@ -1,10 +1,8 @@
 // Reading the job traces of Muri (SIGCOMM'22) and Philly.
 #include <algorithm>
-#include <chrono>
 
 #include <fmt/format.h>
 
-#include "base/text.h"
 #include "simulate/csv.h"
 #include "simulate/simulate.h"
 
@@ -44,31 +42,6 @@ Result<std::vector<TraceJob>> read_muri(const std::string& path) {
   return jobs;
 }
 
-namespace {
-
-// Seconds since 1970 of "2017-10-09 07:01:55".
-Result<double> parse_stamp(std::string_view text) {
-  int v[6] = {};
-  std::size_t at = 0;
-  for (int& field : v) {
-    std::size_t end = at;
-    while (end < text.size() && text[end] >= '0' && text[end] <= '9')
-      ++end;
-    if (end == at || end - at > 4)
-      return fail(Code::invalid,
-                  fmt::format("\"{}\" is not a time; expected 2017-10-09 07:01:55", text));
-    field = static_cast<int>(*parse_int(text.substr(at, end - at), 0, 9999));
-    at = end + 1;
-  }
-  const auto days = std::chrono::sys_days(std::chrono::year(v[0]) /
-                                          std::chrono::month(static_cast<unsigned>(v[1])) /
-                                          std::chrono::day(static_cast<unsigned>(v[2])));
-  return static_cast<double>(days.time_since_epoch().count()) * 86400.0 + v[3] * 3600.0 +
-         v[4] * 60.0 + v[5];
-}
-
-}  // namespace
-
 Result<std::vector<TraceJob>> read_philly(const std::string& path) {
   const TraceTable t = BILLOW_TRY(TraceTable::read(path));
   const auto stamp = BILLOW_TRY(t.column("timestamp")), duration = BILLOW_TRY(t.column("duration")),
@@ -80,7 +53,7 @@ Result<std::vector<TraceJob>> read_philly(const std::string& path) {
     TraceJob j;
     j.id = static_cast<std::int64_t>(r);
     j.gpus = static_cast<std::int32_t>(BILLOW_TRY(t.number(r, gpus)));
-    j.submit_s = BILLOW_TRY(parse_stamp(t.text(r, stamp)));
+    j.submit_s = BILLOW_TRY(t.time_s(r, stamp));
     j.service_s = BILLOW_TRY(t.number(r, duration));
     j.iteration_s = 1;
     if (clusters)

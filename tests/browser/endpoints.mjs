@@ -1,6 +1,7 @@
 // The page of endpoints: a canary from its start to its end, what keys use, asynchronous calls, and
 // what those see who may not change the endpoint.
 import {
+  atAllSizes,
   axe,
   billow,
   equal,
@@ -11,7 +12,6 @@ import {
   ok,
   open,
   shot,
-  shots,
   signInUrl,
   submit,
   test,
@@ -26,21 +26,6 @@ const part = (name, number) =>
 const deploy = (name, ...options) =>
   billow('deploy', name, '--gpus', 0, ...options, '--', 'sh', '-c', SERVE);
 const request = (name, path = '', options = {}) => fetch(named(name).url + path, options);
-
-async function atAllSizes(page, name) {
-  if (!shots) return;
-  for (const [width, height] of [
-    [1280, 1400],
-    [820, 1400],
-    [390, 1400],
-  ])
-    for (const theme of ['light', 'dark']) {
-      await page.setViewportSize({ width, height });
-      await page.emulateMedia({ colorScheme: theme });
-      await shot(page, `${name}-${width}-${theme}`);
-    }
-  await page.setViewportSize({ width: 1280, height: 900 });
-}
 
 test('an endpoint is deployed with its options, shows them, and gets a domain and a model', async ({
   page,
@@ -70,7 +55,7 @@ test('an endpoint is deployed with its options, shows them, and gets a domain an
     ' --live / --health-period 10s --balance least-latency --access open --strategy recreate';
   ok(line.includes(words), `as a command line: ${line}`);
   await axe(page, 'the deploy form with its options');
-  await atAllSizes(page, 'deploy-options');
+  await atAllSizes(page, 'deploy-options', [1400, 1400, 1400]);
   await form.locator('button:text-is("Deploy")').click();
   await page.waitForURL(/#\/endpoints\/tuned$/);
   const panel = page.locator('article.endpoint');
@@ -120,7 +105,7 @@ test('an endpoint is deployed with its options, shows them, and gets a domain an
     'the model',
   );
   await axe(page, 'an endpoint with settings, a domain and a model');
-  await atAllSizes(page, 'endpoint-settings');
+  await atAllSizes(page, 'endpoint-settings', [1400, 1400, 1400]);
   await panel.locator('button[aria-label="Remove the model small"]').click();
   await page.click('dialog button:has-text("Remove")');
   await until(() => json('model', 'list').models.length === 0, 'the model is removed');
@@ -211,7 +196,7 @@ test('the list leads to the page of each endpoint, with the log of its replicas'
   );
   equal(await row('one').locator('td').nth(3).innerText(), '1 ready', 'its replicas');
   await axe(page, 'a list of endpoints');
-  await atAllSizes(page, 'endpoints-list');
+  await atAllSizes(page, 'endpoints-list', [1400, 1400, 1400]);
   await row('one').locator('a').click();
   await page.waitForURL(/#\/endpoints\/one$/);
   await page.waitForSelector('h1:text-is("one")');
@@ -231,7 +216,7 @@ test('the list leads to the page of each endpoint, with the log of its replicas'
     60,
   );
   await axe(page, 'the page of an endpoint');
-  await atAllSizes(page, 'endpoint');
+  await atAllSizes(page, 'endpoint', [1400, 1400, 1400]);
   // Older links have the name in the query; the rest of it stays.
   await go(page, '/');
   await page.evaluate(() => {

@@ -1,5 +1,6 @@
 // Every option of a job: shown on its page, set in the run form, and kept by "Change and run".
 import {
+  atAllSizes,
   axe,
   billow,
   equal,
@@ -8,8 +9,6 @@ import {
   launch,
   main,
   ok,
-  shot,
-  shots,
   submit,
   test,
   until,
@@ -29,21 +28,6 @@ const GIVEN = [
   ['--suspend-hook', './save.sh now'],
   ['--label', 'team=vision'],
 ].flat();
-
-async function atAllSizes(page, name) {
-  if (!shots) return;
-  for (const [width, height] of [
-    [1280, 900],
-    [820, 1100],
-    [390, 844],
-  ])
-    for (const theme of ['light', 'dark']) {
-      await page.setViewportSize({ width, height });
-      await page.emulateMedia({ colorScheme: theme });
-      await shot(page, `${name}-${width}-${theme}`);
-    }
-  await page.setViewportSize({ width: 1280, height: 900 });
-}
 
 test('the page of a job shows what was asked', async ({ page }) => {
   const id = submit(...GIVEN, '--name', 'asked', '--', 'sleep', '600');

@@ -145,6 +145,17 @@ export async function shot(page, name) {
   mkdirSync(shots, { recursive: true });
   await page.screenshot({ path: join(shots, `${name}.png`) });
 }
+// A desktop, a tablet and a telephone, in both themes; ends as a desktop.
+export async function atAllSizes(page, name, heights = [900, 1100, 844]) {
+  if (!shots) return;
+  for (const [i, width] of [1280, 820, 390].entries())
+    for (const theme of ['light', 'dark']) {
+      await page.setViewportSize({ width, height: heights[i] });
+      await page.emulateMedia({ colorScheme: theme });
+      await shot(page, `${name}-${width}-${theme}`);
+    }
+  await page.setViewportSize({ width: 1280, height: 900 });
+}
 export async function axe(page, where) {
   await page.evaluate(axeSource);
   const found = await page.evaluate(async () =>

@@ -43,9 +43,62 @@ def median(values):
     return sorted(values)[len(values) // 2]
 
 
+class Nodes:
+    """Two agents with a simulated GPU each."""
+
+    def __init__(self, head, billow, root):
+        self.root = root
+        self.processes = {}
+        for name in ("one", "two"):
+            with open(f"{root}/{name}.token", "w", encoding="ascii") as f:
+                f.write(head.node_token(name))
+            options = {
+                "--head": f"unix:{head.data}/head.sock",
+                "--token-file": f"{root}/{name}.token",
+                "--data": f"{root}/{name}",
+                "--node-name": name,
+                "--sim": "1xH100",
+            }
+            with open(f"{root}/{name}.log", "w", encoding="utf-8") as log:
+                self.processes[name] = subprocess.Popen(
+                    [billow, "agent", *(word for pair in options.items() for word in pair)],
+                    stdout=log,
+                    stderr=log,
+                    env=head.env,
+                )
+        deadline = time.monotonic() + 60
+        while head.run("nodes").stdout.count("ready") < 2:
+            if time.monotonic() > deadline:
+                raise SystemExit("the nodes did not come")
+            time.sleep(0.1)
+
+    def fetches(self):
+        """How often each node has fetched the environment."""
+        out = {}
+        for name in self.processes:
+            with open(f"{self.root}/{name}.log", encoding="utf-8") as f:
+                out[name] = f.read().count("environment big (")
+        return out
+
+    def close(self):
+        for name, process in self.processes.items():
+            process.send_signal(signal.SIGTERM)
+            process.wait(30)
+            path = hashlib.sha256(f"{self.root}/{name}".encode()).hexdigest()[:12]
+            shutil.rmtree(f"/var/tmp/billow-{path}", ignore_errors=True)
+
+
+def size_of(tree):
+    return sum(
+        os.path.getsize(os.path.join(folder, f))
+        for folder, _, names in os.walk(tree)
+        for f in names
+    )
+
+
 def environment_figures(head, billow, megabytes=2000, rounds=9):
     root = tempfile.mkdtemp(prefix="billow-bench-env-", dir="/var/tmp")
-    agents = []
+    nodes = None
 
     def timed(*args):
         begin = time.perf_counter()
@@ -64,48 +117,8 @@ def environment_figures(head, billow, megabytes=2000, rounds=9):
     try:
         tree = f"{root}/env"
         make_tree(tree, megabytes)
-        for name in ("one", "two"):
-            log = open(f"{root}/{name}.log", "w", encoding="utf-8")
-            agents.append(
-                (
-                    name,
-                    subprocess.Popen(
-                        [
-                            billow,
-                            "agent",
-                            "--head",
-                            f"unix:{head.data}/head.sock",
-                            "--token-file",
-                            f"{head.data}/node-token",
-                            "--data",
-                            f"{root}/{name}",
-                            "--node-name",
-                            name,
-                            "--sim",
-                            "1xH100",
-                        ],
-                        stdout=log,
-                        stderr=log,
-                        env=head.env,
-                    ),
-                )
-            )
-            log.close()
-        deadline = time.monotonic() + 60
-        while (
-            subprocess.run(
-                [billow, "nodes"], env=head.env, text=True, capture_output=True, check=False
-            ).stdout.count("ready")
-            < 2
-        ):
-            if time.monotonic() > deadline:
-                raise SystemExit("the nodes did not come")
-            time.sleep(0.1)
-        size = sum(
-            os.path.getsize(os.path.join(folder, f))
-            for folder, _, names in os.walk(tree)
-            for f in names
-        )
+        nodes = Nodes(head, billow, root)
+        size = size_of(tree)
         save = timed("env", "save", "big", tree)
         again = timed("env", "save", "big", tree)
         print(
@@ -116,30 +129,13 @@ def environment_figures(head, billow, megabytes=2000, rounds=9):
         # come from the head.
         os.rename(tree, f"{root}/moved")
         os.makedirs(tree)
-        cold = timed(
-            "run",
-            "--env",
-            "big",
-            "--nodes",
-            2,
-            "--gpus",
-            1,
-            "--no-sync",
-            "--cwd",
-            "/",
-            "--",
-            "tool",
-        )
-        warm, bare, mounts = [], [], []
+        plain = ("--gpus", 1, "--no-sync", "--cwd", "/", "--")
+        cold = timed("run", "--env", "big", "--nodes", 2, *plain, "tool")
+        warm, bare = [], []
         for _ in range(rounds):
-            bare.append(timed("run", "--gpus", 1, "--no-sync", "--cwd", "/", "--", "true"))
-            warm.append(
-                timed("run", "--env", "big", "--gpus", 1, "--no-sync", "--cwd", "/", "--", "tool")
-            )
-        fetched = {}
-        for name, _ in agents:
-            with open(f"{root}/{name}.log", encoding="utf-8") as f:
-                fetched[name] = f.read().count("environment big (")
+            bare.append(timed("run", *plain, "true"))
+            warm.append(timed("run", "--env", "big", *plain, "tool"))
+        fetched = nodes.fetches()
         extra = (median(warm) - median(bare)) * 1e3
         print(
             f"first job in it, on two nodes at once: {cold:.1f} s; fetches:"
@@ -153,11 +149,6 @@ def environment_figures(head, billow, megabytes=2000, rounds=9):
         if any(count != 1 for count in fetched.values()) or extra > 200:
             raise SystemExit("outside its limits")
     finally:
-        for name, process in agents:
-            process.send_signal(signal.SIGTERM)
-            process.wait(30)
-            shutil.rmtree(
-                "/var/tmp/billow-" + hashlib.sha256(f"{root}/{name}".encode()).hexdigest()[:12],
-                ignore_errors=True,
-            )
+        if nodes:
+            nodes.close()
         shutil.rmtree(root, ignore_errors=True)

@@ -5,6 +5,7 @@ Timings on a shared machine mean little by themselves: each stands beside the sa
 """
 import argparse
 import base64
+import http.client
 import json
 import os
 import resource
@@ -28,12 +29,14 @@ def percentile(values, p):
 
 
 class Head:
-    def __init__(self, billow, *options, **environment):
+    def __init__(self, billow, *options, agent=False, **environment):
         self.billow = billow
         self.data = tempfile.mkdtemp(prefix="billow-bench-")
         self.env = {k: v for k, v in os.environ.items() if not k.startswith("BILLOW_")}
         self.env.update({"BILLOW_DATA": self.data}, **environment)
-        self.run("up", "--background", "--listen", "127.0.0.1:0", "--no-agent", *options)
+        if not agent:
+            options = ("--no-agent", *options)
+        self.run("up", "--background", "--listen", "127.0.0.1:0", *options)
 
     def run(self, *args, check=True):
         return subprocess.run(
@@ -43,6 +46,22 @@ class Head:
             text=True,
             capture_output=True,
         )
+
+    def node_token(self, node):
+        """A new token that speaks for this node: the head refuses another node with it."""
+        door = http.client.HTTPConnection("head")
+        door.sock = socket.socket(socket.AF_UNIX)
+        door.sock.connect(f"{self.data}/head.sock")
+        with open(f"{self.data}/token", encoding="ascii") as f:
+            headers = {"Authorization": f"Bearer {f.read().strip()}"}
+        body = json.dumps({"name": node, "scope": "node", "node": node})
+        door.request("POST", "/v1/tokens", body, headers)
+        answer = door.getresponse()
+        text = answer.read()
+        door.close()
+        if answer.status != 200 and answer.status != 201:
+            raise SystemExit(f"no token for {node}: {answer.status} {text[:300]}")
+        return json.loads(text)["token"]
 
     def pid(self):
         with open(f"{self.data}/head.json", encoding="utf-8") as f:
@@ -61,167 +80,133 @@ def until(condition, what, seconds=120):
         time.sleep(0.02)
 
 
+def pools(head):
+    return json.loads(head.run("pool", "list", "--json").stdout)["pools"]
+
+
+def add_pool(head, name, *options):
+    """A pool of the bench's Slurm; each machine has eight simulated GPUs."""
+    slurm = ("--partition", "all", "--gres", "gpu:h100:8", "--sbatch=--cpus-per-task=32")
+    head.run("pool", "add", "slurm", name, *slurm, "--max", 4, "--sim", "8xH100", *options)
+
+
+def remove_pool(head, name):
+    head.run("pool", "rm", name)
+    until(lambda: not pools(head), "the pool gone")
+
+
+def first_job(slurm, head):
+    """A first job, each way, on an idle cluster."""
+    bare, pooled = [], []
+    add_pool(head, "fast", "--idle", "2s")
+    for _ in range(5):
+        begin = time.perf_counter()
+        slurm.run(["srun", "--gres=gpu:h100:1", "true"], check=True)
+        bare.append(time.perf_counter() - begin)
+        begin = time.perf_counter()
+        head.run("run", "--gpus", 1, "--", "true")
+        pooled.append(time.perf_counter() - begin)
+        until(lambda: not slurm.run(["squeue", "-h"]).stdout.strip(), "the allocation given back")
+    print(
+        f"first job on an idle Slurm: srun {percentile(bare, 50):.2f} s, through the pool"
+        f" {percentile(pooled, 50):.2f} s"
+        f" (+{percentile(pooled, 50) - percentile(bare, 50):.2f} s; {min(pooled):.2f} to"
+        f" {max(pooled):.2f} s in {len(pooled)} tries)",
+        flush=True,
+    )
+    remove_pool(head, "fast")
+
+
+def timed(script, over, env):
+    """The seconds until a script has submitted its jobs, and until they are over."""
+    begin = time.perf_counter()
+    subprocess.run(["sh", "-ec", script], env=env, check=True, stdout=subprocess.DEVNULL)
+    submitted = time.perf_counter() - begin
+    until(over, "the end of the jobs", 300)
+    return submitted, time.perf_counter() - begin
+
+
+def speed(jobs, tool, way, submitted, took):
+    return (
+        f"{jobs} short jobs, {tool}, {way}: {jobs / took:.1f}/s (submitted in"
+        f" {submitted:.2f} s, over after {took:.2f} s)"
+    )
+
+
+def short_jobs(slurm, head, jobs):
+    """The same short jobs: as people submit them by hand (a command each, in a loop of the shell),
+    and each tool's way for many. Leaves the pool `warm` with four nodes."""
+
+    def idle():
+        return not slurm.run(["squeue", "-h", "-t", "PENDING,RUNNING,COMPLETING"]).stdout.strip()
+
+    def empty():
+        return not any(json.loads(head.run("status", "--json").stdout)["jobs"].values())
+
+    sbatch = "sbatch --parsable --output=/dev/null"
+    bare = {
+        "a command each": timed(
+            f"for i in $(seq {jobs}); do {sbatch} --wrap true; done", idle, slurm.env
+        ),
+        "one array": timed(f"{sbatch} --array=1-{jobs} --wrap true", idle, slurm.env),
+    }
+    add_pool(head, "warm", "--min", 4)
+    until(
+        lambda: [m["state"] for p in pools(head) for m in p["machines"]].count("here") == 4,
+        "four nodes",
+    )
+    for way, (submitted, took) in bare.items():
+        print(speed(jobs, "sbatch", way, submitted, took), flush=True)
+    billow = head.billow
+    for way, script in (
+        ("a command each", f"for i in $(seq {jobs}); do {billow} submit -q -- true; done"),
+        ("one list of commands", f"yes true | head -n {jobs} | {billow} submit -q --lines -"),
+        ("one array", f"{billow} submit -q --array 1-{jobs} -- true"),
+    ):
+        submitted, took = timed(script, empty, head.env)
+        print(
+            f"{speed(jobs, 'pool', way, submitted, took)}:"
+            f" x{bare['a command each'][1] / took:.1f} of sbatch a command each,"
+            f" x{bare['one array'][1] / took:.1f} of sbatch's array",
+            flush=True,
+        )
+
+
+def warm_runs(head):
+    """Thirty times `billow run -- true`, in milliseconds."""
+    out = []
+    for _ in range(30):
+        begin = time.perf_counter()
+        head.run("run", "--", "true")
+        out.append((time.perf_counter() - begin) * 1e3)
+    return out
+
+
 def slurm_figures(billow, jobs):
     if os.geteuid() != 0 or not Slurm.installed():
         print("skipped: Slurm needs root and its packages")
         return
     directory = tempfile.mkdtemp(prefix="billow-bench-slurm-")
     slurm = Slurm(directory, gpus=8)
-    head = None
+    head = single = None
     try:
         slurm.start(cpus=64)
         head = Head(billow, "--tls", SLURM_CONF=slurm.env["SLURM_CONF"])
-        # A first job, each way, on an idle cluster.
-        bare, pooled = [], []
-        head.run(
-            "pool",
-            "add",
-            "slurm",
-            "fast",
-            "--partition",
-            "all",
-            "--gres",
-            "gpu:h100:8",
-            "--max",
-            4,
-            "--idle",
-            "2s",
-            "--sim",
-            "8xH100",
-            "--sbatch=--cpus-per-task=32",
-        )
-        for _ in range(5):
-            begin = time.perf_counter()
-            slurm.run(["srun", "--gres=gpu:h100:1", "true"], check=True)
-            bare.append(time.perf_counter() - begin)
-            begin = time.perf_counter()
-            head.run("run", "--gpus", 1, "--", "true")
-            pooled.append(time.perf_counter() - begin)
-            until(
-                lambda: not slurm.run(["squeue", "-h"]).stdout.strip(), "the allocation given back"
-            )
-        print(
-            (
-                f"first job on an idle Slurm: srun {percentile(bare, 50):.2f} s, through the pool"
-                f" {percentile(pooled, 50):.2f} s"
-                f" (+{percentile(pooled, 50) - percentile(bare, 50):.2f} s; {min(pooled):.2f} to"
-                f" {max(pooled):.2f} s in {len(pooled)} tries)"
-            ),
-            flush=True,
-        )
-        head.run("pool", "rm", "fast")
-        until(
-            lambda: not json.loads(head.run("pool", "list", "--json").stdout)["pools"],
-            "the pool gone",
-        )
-        # The same short jobs: as people submit them by hand (a command each, in a loop of the
-        # shell), and each tool's way for many.
-        idle = lambda: not slurm.run(
-            ["squeue", "-h", "-t", "PENDING,RUNNING,COMPLETING"]
-        ).stdout.strip()
-        empty = lambda: json.loads(head.run("status", "--json").stdout)["jobs"] == {
-            "held": 0,
-            "queued": 0,
-            "running": 0,
-            "suspended": 0,
-        }
-
-        def timed(script, over, env):
-            begin = time.perf_counter()
-            subprocess.run(["sh", "-ec", script], env=env, check=True, stdout=subprocess.DEVNULL)
-            submitted = time.perf_counter() - begin
-            until(over, "the end of the jobs", 300)
-            return submitted, time.perf_counter() - begin
-
-        sbatch = "sbatch --parsable --output=/dev/null"
-        bare = {
-            "a command each": timed(
-                f"for i in $(seq {jobs}); do {sbatch} --wrap true; done", idle, slurm.env
-            ),
-            "one array": timed(f"{sbatch} --array=1-{jobs} --wrap true", idle, slurm.env),
-        }
-        head.run(
-            "pool",
-            "add",
-            "slurm",
-            "warm",
-            "--partition",
-            "all",
-            "--gres",
-            "gpu:h100:8",
-            "--min",
-            4,
-            "--max",
-            4,
-            "--sim",
-            "8xH100",
-            "--sbatch=--cpus-per-task=32",
-        )
-        until(
-            lambda: len(
-                [
-                    m
-                    for p in json.loads(head.run("pool", "list", "--json").stdout)["pools"]
-                    for m in p["machines"]
-                    if m["state"] == "here"
-                ]
-            )
-            == 4,
-            "four nodes",
-        )
-        for way, (submitted, took) in bare.items():
-            print(
-                (
-                    f"{jobs} short jobs, sbatch, {way}: {jobs / took:.1f}/s (submitted in"
-                    f" {submitted:.2f} s, over after {took:.2f} s)"
-                ),
-                flush=True,
-            )
-        for way, script in (
-            ("a command each", f"for i in $(seq {jobs}); do {billow} submit -q -- true; done"),
-            ("one list of commands", f"yes true | head -n {jobs} | {billow} submit -q --lines -"),
-            ("one array", f"{billow} submit -q --array 1-{jobs} -- true"),
-        ):
-            submitted, took = timed(script, empty, head.env)
-            print(
-                (
-                    f"{jobs} short jobs, pool, {way}: {jobs / took:.1f}/s (submitted in"
-                    f" {submitted:.2f} s, over after {took:.2f} s):"
-                    f" x{bare['a command each'][1] / took:.1f} of sbatch a command each,"
-                    f" x{bare['one array'][1] / took:.1f} of sbatch's array"
-                ),
-                flush=True,
-            )
-        warm = []
-        for _ in range(30):
-            begin = time.perf_counter()
-            head.run("run", "--", "true")
-            warm.append((time.perf_counter() - begin) * 1e3)
-        single = Head.__new__(Head)
-        single.billow, single.data = billow, tempfile.mkdtemp(prefix="billow-bench-")
-        single.env = {k: v for k, v in os.environ.items() if not k.startswith("BILLOW_")} | {
-            "BILLOW_DATA": single.data
-        }
-        single.run("up", "--background", "--listen", "127.0.0.1:0", "--sim", "8xH100")
-        local = []
-        for _ in range(30):
-            begin = time.perf_counter()
-            single.run("run", "--", "true")
-            local.append((time.perf_counter() - begin) * 1e3)
-        single.close()
+        first_job(slurm, head)
+        short_jobs(slurm, head, jobs)
+        warm = warm_runs(head)
+        single = Head(billow, "--sim", "8xH100", agent=True)
+        local = warm_runs(single)
         print(
             f"warm run: p50 {percentile(warm, 50):.1f} ms in an allocation,"
             f" {percentile(local, 50):.1f} ms on one machine"
             f" (x{percentile(warm, 50) / percentile(local, 50):.2f})"
         )
-        head.run("pool", "rm", "warm")
-        until(
-            lambda: not json.loads(head.run("pool", "list", "--json").stdout)["pools"],
-            "the pool gone",
-        )
+        remove_pool(head, "warm")
     finally:
-        if head:
-            head.close()
+        for started in (single, head):
+            if started:
+                started.close()
         slurm.stop()
         shutil.rmtree(directory, ignore_errors=True)
 
@@ -302,122 +287,136 @@ def rss_mib(pid):
         return next(int(line.split()[1]) for line in f if line.startswith("VmRSS")) / 1024
 
 
+class Fleet:
+    """Fake agents of one head. Those that have joined go on living while others come, because a
+    head cuts off whoever is silent for ten seconds."""
+
+    def __init__(self, head, count):
+        self.path = f"{head.data}/head.sock"
+        self.tokens = [head.node_token(f"n{number}") for number in range(count)]
+        self.agents, self.poller = {}, select.epoll()
+        self.welcomed = set()
+        self.beaten = time.monotonic()
+
+    def beat_due(self):
+        if time.monotonic() - self.beaten < 2:
+            return
+        self.beaten = time.monotonic()
+        for agent in self.agents.values():
+            if agent.name in self.welcomed:  # before it is welcomed an agent says nothing but hello
+                agent.sock.send(agent.beat)
+
+    def add(self, number):
+        self.beat_due()
+        while True:
+            try:
+                agent = FakeAgent(self.path, self.tokens[number], number)
+                break
+            except BlockingIOError:
+                self.pump(0.01)  # the socket's queue is full: the head is busy with the others
+        self.agents[agent.sock.fileno()] = agent
+        self.poller.register(agent.sock.fileno(), select.EPOLLIN)
+        agent.hello()
+
+    def pump(self, seconds):
+        end = time.monotonic() + seconds
+        while True:
+            left = end - time.monotonic()
+            for fd, _ in self.poller.poll(max(0, left), 512):
+                data = self.agents[fd].sock.recv(65536)
+                if not data:
+                    raise SystemExit(f"{self.agents[fd].name} was cut off")
+                if b'"welcome"' in data:
+                    self.welcomed.add(self.agents[fd].name)
+            if left <= 0:
+                return
+
+    def join(self, numbers, count):
+        """Adds agents until `count` are welcome; returns the seconds that it took."""
+        begin = time.perf_counter()
+        for number in numbers:
+            self.add(number)
+        while len(self.welcomed) < count:
+            self.pump(0.05)
+            self.beat_due()
+            if time.perf_counter() - begin > 300:
+                raise SystemExit(f"only {len(self.welcomed)} of {count} joined")
+        return time.perf_counter() - begin
+
+    def beats(self, seconds):
+        """Everybody's heartbeat every two seconds, spread evenly."""
+        slot = 0
+        seconds = max(seconds, 2.2)  # a whole round, or the same ones would be left out each time
+        end = time.monotonic() + seconds
+        everybody = list(self.agents.values())
+        while time.monotonic() < end:
+            for agent in everybody[slot::40]:
+                agent.sock.send(agent.beat)
+            slot = (slot + 1) % 40
+            self.pump(0.05)
+
+    def silence(self, agent):
+        self.poller.unregister(agent.sock.fileno())
+        del self.agents[agent.sock.fileno()]
+        agent.sock.close()
+        self.welcomed.discard(agent.name)
+
+    def close(self):
+        for agent in self.agents.values():
+            agent.sock.close()
+
+
+def lose_a_quarter(head, fleet, count):
+    """A quarter of the agents falls silent at once, and comes back after the head has given them
+    up."""
+    quiet = [a for i, a in enumerate(fleet.agents.values()) if i % 4 == 0]
+    for agent in quiet:
+        fleet.silence(agent)
+
+    def nodes():
+        return [n["state"] for n in json.loads(head.run("nodes", "--json").stdout)["nodes"]]
+
+    def seq():
+        return json.loads(head.run("status", "--json").stdout)["seq"]
+
+    deadline = time.monotonic() + 90
+    while sum(s != "ready" for s in nodes()) != len(quiet):
+        fleet.beats(1)
+        if time.monotonic() > deadline:
+            raise SystemExit("the silent ones were not noticed")
+    before = seq()
+    back = fleet.join([int(agent.name[1:]) for agent in quiet], count)
+    fleet.beats(25)  # longer than silence is tolerated: nobody may flap
+    ready = nodes().count("ready")
+    changed = seq() - before
+    print(
+        f"{len(quiet)} lost at once and back: {back:.1f} s; {ready} of {count} ready, {changed}"
+        f" events ({changed / len(quiet):.2f} each)"
+    )
+
+
 def agent_figures(billow, count):
     resource.setrlimit(
         resource.RLIMIT_NOFILE, (min(65536, resource.getrlimit(resource.RLIMIT_NOFILE)[1]),) * 2
     )
     head = Head(billow)
-    agents, poller = {}, select.epoll()
+    fleet = None
     try:
-        with open(f"{head.data}/node-token", encoding="ascii") as f:
-            token = f.read().strip()
-        path, pid = f"{head.data}/head.sock", head.pid()
-        welcomed = set()
-
-        beaten = [time.monotonic()]
-
-        def beat_due():
-            """Those that have joined go on living while the others come: a head cuts off whoever is
-            silent for ten seconds."""
-            if time.monotonic() - beaten[0] < 2:
-                return
-            beaten[0] = time.monotonic()
-            for agent in agents.values():
-                if agent.name in welcomed:  # before it is welcomed an agent says nothing but hello
-                    agent.sock.send(agent.beat)
-
-        def add(number):
-            beat_due()
-            while True:
-                try:
-                    agent = FakeAgent(path, token, number)
-                    break
-                except BlockingIOError:
-                    pump(
-                        0.01
-                    )  # the socket's queue is full for a moment: the head is busy with the others
-            agents[agent.sock.fileno()] = agent
-            poller.register(agent.sock.fileno(), select.EPOLLIN)
-            agent.hello()
-
-        def pump(seconds):
-            end = time.monotonic() + seconds
-            while True:
-                left = end - time.monotonic()
-                for fd, _ in poller.poll(max(0, left), 512):
-                    data = agents[fd].sock.recv(65536)
-                    if not data:
-                        raise SystemExit(f"{agents[fd].name} was cut off")
-                    if b'"welcome"' in data:
-                        welcomed.add(agents[fd].name)
-                if left <= 0:
-                    return
-
-        begin = time.perf_counter()
-        for number in range(count):
-            add(number)
-        while len(welcomed) < count:
-            pump(0.05)
-            beat_due()
-            if time.perf_counter() - begin > 300:
-                raise SystemExit(f"only {len(welcomed)} of {count} joined")
-        print(f"{count} agents at once: all joined in {time.perf_counter() - begin:.1f} s")
-
-        def beats(seconds):
-            """Everybody's heartbeat every two seconds, spread evenly."""
-            slot = 0
-            seconds = max(
-                seconds, 2.2
-            )  # a whole round, or the same ones would be left out each time
-            end = time.monotonic() + seconds
-            everybody = list(agents.values())
-            while time.monotonic() < end:
-                for agent in everybody[slot::40]:
-                    agent.sock.send(agent.beat)
-                slot = (slot + 1) % 40
-                pump(0.05)
-
+        fleet = Fleet(head, count)
+        took = fleet.join(range(count), count)
+        print(f"{count} agents at once: all joined in {took:.1f} s")
+        pid = head.pid()
         before, at = cpu_seconds(pid), time.monotonic()
-        beats(10)
+        fleet.beats(10)
         print(
             f"at rest: head {rss_mib(pid):.0f} MiB,"
             f" {(cpu_seconds(pid) - before) / (time.monotonic() - at) * 100:.0f} % of a core for"
             f" {count} heartbeats in two seconds"
         )
-        # A quarter of them falls silent at once, and comes back after the head has given them up.
-        quiet = [a for i, a in enumerate(agents.values()) if i % 4 == 0]
-        for agent in quiet:
-            poller.unregister(agent.sock.fileno())
-            del agents[agent.sock.fileno()]
-            agent.sock.close()
-        nodes = lambda: [
-            n["state"] for n in json.loads(head.run("nodes", "--json").stdout)["nodes"]
-        ]
-        deadline = time.monotonic() + 90
-        while sum(s != "ready" for s in nodes()) != len(quiet):
-            beats(1)
-            if time.monotonic() > deadline:
-                raise SystemExit("the silent ones were not noticed")
-        seq = json.loads(head.run("status", "--json").stdout)["seq"]
-        welcomed.difference_update(agent.name for agent in quiet)
-        begin = time.perf_counter()
-        for agent in quiet:
-            add(int(agent.name[1:]))
-        while len(welcomed) < count:
-            pump(0.05)
-            beat_due()
-        back = time.perf_counter() - begin
-        beats(25)  # longer than silence is tolerated: nobody may flap
-        states = nodes()
-        changed = json.loads(head.run("status", "--json").stdout)["seq"] - seq
-        print(
-            f"{len(quiet)} lost at once and back: {back:.1f} s;"
-            f" {sum(s == 'ready' for s in states)} of {count} ready, {changed} events"
-            f" ({changed / len(quiet):.2f} each)"
-        )
+        lose_a_quarter(head, fleet, count)
     finally:
-        for agent in agents.values():
-            agent.sock.close()
+        if fleet:
+            fleet.close()
         head.close()
 
 

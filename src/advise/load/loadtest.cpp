@@ -1,13 +1,12 @@
 #include "advise/load/loadtest.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
-#include <cstdio>
 #include <map>
 
 #include "advise/load/draws.h"
 #include "advise/serving_row.h"
+#include "base/formats/utc.h"
 #include "base/text.h"
 
 namespace billow::advise {
@@ -58,19 +57,11 @@ Percentiles percentiles(std::vector<double> values) {
 }
 
 std::optional<double> trace_time_s(const std::string& text) {
-  int y = 0, mo = 0, d = 0, h = 0, mi = 0;
-  double s = 0;
-  if (std::sscanf(text.c_str(), "%d-%d-%d%*[ T]%d:%d:%lf", &y, &mo, &d, &h, &mi, &s) != 6) {
-    const auto seconds = parse_double(trim(text));
-    return seconds ? std::optional(*seconds) : std::nullopt;
-  }
-  const std::chrono::year_month_day ymd{std::chrono::year(y),
-                                        std::chrono::month(static_cast<unsigned>(mo)),
-                                        std::chrono::day(static_cast<unsigned>(d))};
-  if (!ymd.ok())
-    return std::nullopt;
-  return static_cast<double>(std::chrono::sys_days(ymd).time_since_epoch().count()) * 86400 +
-         h * 3600 + mi * 60 + s;
+  if (const auto seconds = parse_double(trim(text)))
+    return *seconds;
+  if (const auto date = parse_utc(text))
+    return static_cast<double>(date->ns) / 1e9;
+  return std::nullopt;
 }
 
 TraceLoad load_of(const std::vector<Arrival>& arrivals) {

@@ -125,17 +125,29 @@ void list(CallPtr call) {
   call->reply_durable(200, Json::object({{"approvals", std::move(out)}}));
 }
 
+namespace {
+
+struct DecisionBody {
+  std::string decision;
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("decision", s.decision);
+  }
+};
+
+}  // namespace
+
 void decide(CallPtr call) {
-  const auto body = call->body();
+  const auto body = read_body<DecisionBody>(call);
   if (!body)
-    return call->fail(body.error());
+    return;
   const auto id = parse_int(call->parts[0], 1, INT64_MAX);
   const auto& approvals = call->host.state().approvals;
   const auto found = id ? approvals.find(static_cast<std::uint64_t>(*id)) : approvals.end();
   if (found == approvals.end() || !may_see_approval(*call, found->second))
     return call->fail({Code::not_found, fmt::format("there is no approval {}", call->parts[0]),
                        "see `billow approvals list`"});
-  const auto decision = (*body)["decision"].str_or("");
+  const std::string& decision = body->decision;
   if (decision != "approve" && decision != "deny")
     return call->fail({Code::invalid, "decision must be approve or deny", ""});
   const std::uint64_t number = found->first;

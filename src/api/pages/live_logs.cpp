@@ -231,6 +231,23 @@ void LiveLogs::close() {
   logs_.clear();
 }
 
+namespace {
+
+// Where to read; the job beside it may be a number or a label.
+struct LogPlace {
+  std::int64_t rank = 0;
+  std::uint64_t from_byte = 0;
+  std::int64_t tail = -1;
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("rank", s.rank);
+    v("from_byte", s.from_byte);
+    v("tail", s.tail);
+  }
+};
+
+}  // namespace
+
 Result<LogWish> parse_wish(const Call& call, const Json& item) {
   LogWish wish;
   wish.label = item["job"].is_string() ? std::string(item["job"].str_or(""))
@@ -239,9 +256,10 @@ Result<LogWish> parse_wish(const Call& call, const Json& item) {
   if (const auto owner = owner_of(call.host.state(), wish.job);
       owner && !may_see(call, owner->project))
     return pass(no_job(wish.job));
-  wish.rank = item["rank"].int_or(0);
-  wish.from = item["from_byte"].uint_or(0);
-  wish.tail = item["tail"].int_or(-1);
+  const auto place = BILLOW_TRY(wire::from_json<LogPlace>(item));
+  wish.rank = place.rank;
+  wish.from = place.from_byte;
+  wish.tail = place.tail;
   return wish;
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 
+#include "base/formats/utc.h"
 #include "client/frame/ask.h"
 
 namespace billow::client {
@@ -24,8 +25,8 @@ double seconds_of(WallTime time) {
 
 // The GPUs one job held, or nothing where it held none or never started.
 std::optional<advise::UsedSpan> span_of(const Json& job, double now_s) {
-  const WallTime from = parse_utc(job["started_at"].str_or(""));
-  const WallTime to = parse_utc(job["ended_at"].str_or(""));
+  const WallTime from = utc_or_zero(job["started_at"].str_or(""));
+  const WallTime to = utc_or_zero(job["ended_at"].str_or(""));
   if (!from)
     return std::nullopt;
   double milli = 0;

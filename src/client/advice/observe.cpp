@@ -11,6 +11,7 @@
 
 #include "advise/fleet.h"
 #include "base/file.h"
+#include "base/formats/utc.h"
 #include "base/text.h"
 #include "client/frame/console.h"
 #include "client/frame/table.h"
@@ -108,8 +109,8 @@ class Readings {
 // How long a finished job ran by its own figures: leases are billed to the nanosecond, times are
 // shown to the second.
 double seconds_of_job(const Json& job, double seen_s) {
-  const WallTime from = parse_utc(job["started_at"].str_or("")),
-                 to = parse_utc(job["ended_at"].str_or(""));
+  const WallTime from = utc_or_zero(job["started_at"].str_or("")),
+                 to = utc_or_zero(job["ended_at"].str_or(""));
   if (!from || !to)
     return seen_s;
   const double told = static_cast<double>(to.ns - from.ns) / 1e9 -

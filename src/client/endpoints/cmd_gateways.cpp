@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "base/formats/utc.h"
 #include "base/text.h"
 #include "client/endpoints/endpoints.h"
 #include "client/frame/commands.h"
@@ -60,7 +61,7 @@ int cmd_gateways(const Parsed& parsed) {
       addresses.emplace_back(printable(address.str_or("")));
     const std::string_view state = g["state"].str_or("?");
     const bool gone = state == "gone";
-    const WallTime since = parse_utc(g["connected_at"].str_or(""));
+    const WallTime since = utc_or_zero(g["connected_at"].str_or(""));
     table.row({printable(g["name"].str_or("?")),
                {std::string(state), gone                 ? Colour::red
                                     : state == "leaving" ? Colour::yellow

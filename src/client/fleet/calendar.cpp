@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <ctime>
 
+#include "base/formats/utc.h"
 #include "base/text.h"
 #include "client/frame/when.h"
 #include "client/frame/zone.h"
@@ -148,8 +149,8 @@ std::string calendar_text(const std::vector<Json>& nodes,
   for (const Json& r : reservations) {
     const std::size_t i = shown.size();
     shown.push_back({letter_of(i), tints[i % std::size(tints)],
-                     parse_utc(r["from"].str_or("")).ns / 1'000'000'000,
-                     parse_utc(r["until"].str_or("")).ns / 1'000'000'000, &r});
+                     utc_or_zero(r["from"].str_or("")).ns / 1'000'000'000,
+                     utc_or_zero(r["until"].str_or("")).ns / 1'000'000'000, &r});
   }
   std::size_t name_width = 4;
   for (const Json& n : nodes)

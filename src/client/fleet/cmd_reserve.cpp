@@ -4,6 +4,7 @@
 
 #include <ctime>
 
+#include "base/formats/utc.h"
 #include "base/text.h"
 #include "client/fleet/calendar.h"
 #include "client/frame/commands.h"
@@ -161,7 +162,7 @@ void show_reservation(const Json& made, bool whole_node) {
       made["cpu_milli"].int_or(0) == 1000 ? "" : "s",
       format_bytes(static_cast<std::uint64_t>(made["mem_mib"].int_or(0)) << 20), where,
       time_text(made["from"], now(), "?"), time_text(made["until"], now(), "?"),
-      zone_name(parse_utc(made["from"].str_or(""))), made["cost"].str_or("?")));
+      zone_name(utc_or_zero(made["from"].str_or(""))), made["cost"].str_or("?")));
   warn_of_preemption(made);
   // As much as one node of it has, so that the printed command can be run.
   const auto nodes =

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/formats/utc.h"
 #include "base/relative_time.h"
 #include "base/text.h"
 #include "client/fleet/event_sentences.h"
@@ -136,7 +137,7 @@ std::string event_text(const Json& event, EventNames& names, WallTime now) {
 }
 
 std::string event_line(const Json& event, EventNames& names, WallTime now) {
-  const WallTime at = event["at"].is_string() ? parse_utc(event["at"].as_string())
+  const WallTime at = event["at"].is_string() ? utc_or_zero(event["at"].as_string())
                                               : WallTime{event["at"].int_or(0)};
   const std::string when =
       at ? fmt::format("{} ago, {}", rough_duration(now - at), clock_or_date(at, now)) : "-";

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <sys/ioctl.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 #include <numeric>
 #include <optional>
 
+#include "base/formats/utc.h"
 #include "base/money.h"
 #include "base/text.h"
 
@@ -315,35 +315,15 @@ std::string Table::laid_out(const Look& look) const {
   return out;
 }
 
-WallTime parse_utc(std::string_view text) {
-  if (text.size() < 20 || text[4] != '-' || text[7] != '-' ||
-      (text[10] != 'T' && text[10] != ' ') || text[13] != ':' || text[16] != ':')
-    return {};
-  const auto number = [&](std::size_t at, std::size_t digits) {
-    const auto n = parse_int(text.substr(at, digits), 0, 9999);
-    return n ? static_cast<int>(*n) : -1;
-  };
-  std::tm tm{};
-  tm.tm_year = number(0, 4) - 1900;
-  tm.tm_mon = number(5, 2) - 1;
-  tm.tm_mday = number(8, 2);
-  tm.tm_hour = number(11, 2);
-  tm.tm_min = number(14, 2);
-  tm.tm_sec = number(17, 2);
-  if (tm.tm_mon < 0 || tm.tm_mday < 1 || tm.tm_hour < 0 || tm.tm_min < 0 || tm.tm_sec < 0)
-    return {};
-  return WallTime{static_cast<std::int64_t>(::timegm(&tm)) * 1'000'000'000};
-}
-
 std::string age(const Json& since, WallTime now) {
   return span_between(since, Json(), now);
 }
 
 std::string span_between(const Json& from, const Json& to, WallTime now) {
-  const WallTime begin = parse_utc(from.str_or(""));
+  const WallTime begin = utc_or_zero(from.str_or(""));
   if (!begin)
     return "-";
-  const WallTime end = to.is_string() ? parse_utc(to.as_string()) : now;
+  const WallTime end = to.is_string() ? utc_or_zero(to.as_string()) : now;
   // Documents have whole seconds; a clock that is a little behind must not show a negative age.
   const std::int64_t whole_s = std::max<std::int64_t>(0, (end.ns - begin.ns) / 1'000'000'000);
   return whole_s < 60 ? fmt::format("{}s", whole_s) : format_duration(seconds(whole_s));

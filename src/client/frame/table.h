@@ -69,8 +69,6 @@ class Table {
   std::vector<std::vector<Cell>> rows_;
 };
 
-// "2026-11-15T01:29:00Z" → time; zero where it is none.
-WallTime parse_utc(std::string_view text);
 std::string age(const Json& since, WallTime now);                          // "5m 3s"; "-" for null
 std::string span_between(const Json& from, const Json& to, WallTime now);  // `to` null: until now
 // Amounts of dollars that are shown below each other, with the decimals that the largest asks for:

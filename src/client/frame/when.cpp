@@ -6,6 +6,7 @@
 #include <ctime>
 #include <optional>
 
+#include "base/formats/utc.h"
 #include "base/relative_time.h"
 #include "base/text.h"
 #include "client/frame/table.h"
@@ -130,7 +131,7 @@ std::string zone_name(WallTime at) {
 }
 
 std::string time_text(const Json& utc, WallTime now, std::string_view fallback) {
-  const WallTime at = parse_utc(utc.str_or(""));
+  const WallTime at = utc_or_zero(utc.str_or(""));
   return at ? relative_time(at, now, Zone::local) : std::string(fallback);
 }
 

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 
+#include "base/formats/utc.h"
 #include "base/limits.h"
 #include "base/text.h"
 #include "client/endpoints/endpoints.h"
@@ -75,7 +76,7 @@ Status keep_since(const Parsed& parsed, std::vector<Json>& jobs) {
   if (!span)
     return pass(span.error(), "--since");
   std::erase_if(jobs, [&](const Json& job) {
-    return parse_utc(job["submitted_at"].str_or("")) < now() - *span;
+    return utc_or_zero(job["submitted_at"].str_or("")) < now() - *span;
   });
   return {};
 }
@@ -270,8 +271,8 @@ std::string waiting_note(Client& client,
   if (!starts.asked_at || now_steady - *starts.asked_at > ask_every) {
     starts.asked_at = now_steady;
     const auto why = client.get(path_of_job(label, "explain"));
-    starts.at = why ? parse_utc((*why)["earliest_start"].str_or("")) : WallTime{};
-    starts.latest = why ? parse_utc((*why)["latest_start"].str_or("")) : WallTime{};
+    starts.at = why ? utc_or_zero((*why)["earliest_start"].str_or("")) : WallTime{};
+    starts.latest = why ? utc_or_zero((*why)["latest_start"].str_or("")) : WallTime{};
   }
   const WallTime moment = now();
   if (!starts.at || moment >= starts.at)

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "base/formats/utc.h"
 #include "base/money.h"
 #include "base/text.h"
 #include "client/frame/ask.h"
@@ -36,7 +37,7 @@ int commitment_set(const Parsed& p) {
   if (!rate)
     return report_usage(rate.error());
   const auto day = [&](const char* option) -> Result<std::int64_t> {
-    const WallTime at = parse_utc(p.get(option) + "T00:00:00Z");
+    const WallTime at = utc_or_zero(p.get(option) + "T00:00:00Z");
     if (!at)
       return fail(Code::invalid, fmt::format("--{}: \"{}\" is not a date", option, p.get(option)),
                   "use a form like 2026-01-01");

@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "base/formats/utc.h"
 #include "base/limits.h"
 #include "base/text.h"
 #include "client/frame/when.h"
@@ -169,7 +170,7 @@ Status sort_jobs(std::vector<Json>& jobs, const std::string& column, WallTime no
           job["ran_s"].is_number()
               ? job["ran_s"].double_or(0)
               : static_cast<double>(
-                    (now - std::max(parse_utc(job["started_at"].str_or("")), WallTime{1})).ns));
+                    (now - std::max(utc_or_zero(job["started_at"].str_or("")), WallTime{1})).ns));
     return -job["id"].double_or(0);
   };
   const bool by_text = column == "name" || column == "user" || column == "state";

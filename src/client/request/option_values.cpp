@@ -1,7 +1,6 @@
 #include "client/request/option_values.h"
 
 #include <fmt/format.h>
-#include <time.h>
 
 #include <climits>
 #include <cstdlib>
@@ -12,6 +11,7 @@
 #include "base/text.h"
 #include "client/frame/table.h"
 #include "client/frame/values.h"
+#include "client/frame/when.h"
 #include "core/model/address_block.h"
 #include "core/model/system_calls.h"
 #include "s3/objects.h"
@@ -240,35 +240,13 @@ Status set_topology(PlaceWish& place, std::string_view value) {
 }
 
 Result<WallTime> time_to_come(std::string_view value, WallTime now) {
-  const std::string text(value);
-  const time_t now_s = static_cast<time_t>(now.ns / 1'000'000'000);
-  struct tm local {};
-  ::localtime_r(&now_s, &local);
-  local.tm_sec = 0;
-  const auto is = [&](const char* format) {
-    const char* end = ::strptime(text.c_str(), format, &local);
-    return end && *end == 0;
-  };
-  const auto seconds_of_local = [&] {
-    local.tm_isdst = -1;
-    return ::mktime(&local);
-  };
-  time_t then = 0;
-  if (is("%H:%M")) {
-    then = seconds_of_local();
-    if (then <= now_s) {
-      ++local.tm_mday;
-      then = seconds_of_local();
-    }
-  } else if (is("%Y-%m-%d %H:%M") || is("%Y-%m-%dT%H:%M")) {
-    then = seconds_of_local();
-  } else if (const auto from_now = duration_with_unit(text)) {
-    then = now_s + static_cast<time_t>(from_now->ns / 1'000'000'000);
-  }
-  if (then <= now_s)
-    return fail(Code::invalid, fmt::format("--by {} is not a time in the future", text),
+  auto at = parse_when(value, now);
+  if (const auto span = duration_with_unit(value); !at && span)
+    at = now + *span;
+  if (!at || *at <= now)
+    return fail(Code::invalid, fmt::format("--by {} is not a time in the future", value),
                 "examples: 18:00, \"2026-11-17 18:00\", 4h");
-  return WallTime{static_cast<std::int64_t>(then) * 1'000'000'000};
+  return *at;
 }
 
 Result<std::string> environment_name(std::string_view value) {

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "base/formats/utc.h"
 #include "client/request/job_list.h"
 #include "client/top/fleet.h"
 
@@ -17,7 +18,7 @@ std::string text_of(const Json& value) {
   return std::string(value.str_or(""));
 }
 std::int64_t ms_of(const Json& utc) {
-  return parse_utc(utc.str_or("")).ns / 1'000'000;
+  return utc_or_zero(utc.str_or("")).ns / 1'000'000;
 }
 
 void read_node(Fleet& fleet, const Json& n) {

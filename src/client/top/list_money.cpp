@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "base/formats/utc.h"
 #include "base/relative_time.h"
 #include "client/endpoints/endpoints.h"
 #include "client/top/charts.h"
@@ -166,7 +167,7 @@ CellText money_cell(const State& state, const Account& a, int column, int width)
     case money_out: {
       if (b["capped"].bool_or(false))
         return {"used up", {Colour::red}};
-      const WallTime out = parse_utc(b["runs_out_at"].str_or(""));
+      const WallTime out = utc_or_zero(b["runs_out_at"].str_or(""));
       const WallTime now{state.now_ms * 1'000'000};
       return {out ? "in " + rough_duration(out - now) : "-",
               {out && out - now < hours(24) ? Colour::yellow : Colour::none}};

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/formats/csv.h"
+#include "base/formats/utc.h"
 #include "base/text.h"
 
 std::string_view billow_embedded_gpus();
@@ -83,15 +84,6 @@ std::vector<std::string> name_words(std::string_view name) {
   if (out.back().empty() && out.size() > 1)
     out.pop_back();
   return out;
-}
-
-bool date_like(std::string_view text) {
-  if (text.size() != 10 || text[4] != '-' || text[7] != '-')
-    return false;
-  for (std::size_t i = 0; i < 10; ++i)
-    if (i != 4 && i != 7 && (text[i] < '0' || text[i] > '9'))
-      return false;
-  return true;
 }
 
 std::vector<std::string> words(std::string_view line) {
@@ -173,18 +165,11 @@ double usd(NanoUsd amount) {
 }
 
 std::optional<std::int64_t> price_age_days(std::string_view date, WallTime now) {
-  if (!date_like(date))
+  const auto priced = parse_utc(date);
+  if (!priced)
     return std::nullopt;
-  auto part = [&](std::size_t at, std::size_t n) {
-    return static_cast<int>(*number(date.substr(at, n)));
-  };
-  std::chrono::year_month_day ymd{std::chrono::year(part(0, 4)),
-                                  std::chrono::month(static_cast<unsigned>(part(5, 2))),
-                                  std::chrono::day(static_cast<unsigned>(part(8, 2)))};
-  if (!ymd.ok())
-    return std::nullopt;
-  auto days = std::chrono::sys_days(ymd).time_since_epoch().count();
-  return now.ns / 86'400'000'000'000 - days;
+  constexpr std::int64_t day_ns = 86'400'000'000'000;
+  return now.ns / day_ns - priced->ns / day_ns;
 }
 
 Status Catalogue::parse_gpus(std::string_view text) {

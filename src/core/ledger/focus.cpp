@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <map>
 
 #include "base/formats/csv.h"
+#include "base/formats/utc.h"
 #include "base/text.h"
 #include "core/ledger/budget.h"
 #include "core/ledger/decimal.h"
@@ -128,53 +128,6 @@ std::string focus_csv(const std::vector<CostLine>& lines, const FocusOptions& op
   return out;
 }
 
-Result<WallTime> parse_focus_time(std::string_view text) {
-  const std::string shown(text);
-  const auto bad = [&] {
-    return fail(Code::invalid, "not a time: \"" + shown + "\"",
-                "write it like 2026-11-15T01:29:00Z");
-  };
-  const auto digits = [&](std::size_t at, std::size_t length) -> int {
-    if (at + length > text.size())
-      return -1;
-    int value = 0;
-    for (const char c : text.substr(at, length)) {
-      if (c < '0' || c > '9')
-        return -1;
-      value = value * 10 + (c - '0');
-    }
-    return value;
-  };
-  if (text.ends_with(" UTC"))
-    text.remove_suffix(4);
-  if (text.ends_with("+00:00"))
-    text.remove_suffix(6);
-  if (text.ends_with("Z"))
-    text.remove_suffix(1);
-  if (const auto dot = text.find('.'); dot != std::string_view::npos)
-    text = text.substr(0, dot);
-  if (text.size() != 10 && text.size() != 16 && text.size() != 19)
-    return bad();
-  const int year = digits(0, 4), month = digits(5, 2), day = digits(8, 2);
-  if (year < 1970 || month < 1 || day < 1 || text[4] != '-' || text[7] != '-')
-    return bad();
-  const std::chrono::year_month_day date(std::chrono::year(year),
-                                         std::chrono::month(static_cast<unsigned>(month)),
-                                         std::chrono::day(static_cast<unsigned>(day)));
-  if (!date.ok())
-    return bad();
-  std::int64_t s = std::chrono::sys_days(date).time_since_epoch().count() * 86'400ll;
-  if (text.size() >= 16) {
-    const int hour = digits(11, 2), minute = digits(14, 2),
-              second = text.size() == 19 ? digits(17, 2) : 0;
-    if ((text[10] != 'T' && text[10] != ' ') || text[13] != ':' || hour < 0 || hour > 23 ||
-        minute < 0 || minute > 59 || second < 0 || second > 60)
-      return bad();
-    s += hour * 3600 + minute * 60 + second;
-  }
-  return WallTime{s * 1'000'000'000};
-}
-
 Result<Bill> parse_focus(std::string_view csv) {
   const CsvTable table = BILLOW_TRY(parse_csv(csv));
   for (const char* needed :
@@ -199,8 +152,7 @@ Result<Bill> parse_focus(std::string_view csv) {
     const auto billed = parse_decimal_usd(get("BilledCost"));
     const auto effective =
         parse_decimal_usd(get("EffectiveCost").empty() ? get("BilledCost") : get("EffectiveCost"));
-    const auto from = parse_focus_time(get("ChargePeriodStart")),
-               to = parse_focus_time(get("ChargePeriodEnd"));
+    const auto from = parse_utc(get("ChargePeriodStart")), to = parse_utc(get("ChargePeriodEnd"));
     if (!billed || !effective) {
       refuse((billed ? effective : billed).error().message);
       continue;

@@ -38,8 +38,6 @@ struct Bill {
   std::vector<std::string> refused;  // "line 7: …", at most 100
 };
 Result<Bill> parse_focus(std::string_view csv);
-// "2026-11-15T01:29:00Z", "2026-11-15 01:29:00", "2026-11-15"
-Result<WallTime> parse_focus_time(std::string_view text);
 
 // What a machine cost in some period according to the books.
 struct NodeCost {

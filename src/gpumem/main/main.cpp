@@ -17,20 +17,61 @@
 #include <string>
 
 #include "base/file.h"
+#include "base/text.h"
 #include "gpumem/client.h"
 #include "gpumem/server.h"
 
 namespace {
-std::uint64_t bytes_of(const char* text) {
-  char* end = nullptr;
-  const double value = std::strtod(text, &end);
-  const char unit = end ? *end : 0;
-  const double scale = unit == 'K'   ? 1024.0
-                       : unit == 'M' ? 1048576.0
-                       : unit == 'G' ? 1073741824.0
-                       : unit == 'T' ? 1099511627776.0
-                                     : 1.0;
-  return value <= 0 ? 0 : static_cast<std::uint64_t>(value * scale);
+struct Options {
+  billow::gpumem::ServerOptions server;
+  std::uint64_t sleep_memory = 0;
+};
+
+billow::Status set_bytes(std::string_view text, std::uint64_t& out) {
+  const auto bytes = billow::parse_bytes(text);
+  if (!bytes)
+    return std::unexpected(bytes.error());
+  out = *bytes;
+  return {};
+}
+
+billow::Status set_option(Options& out, std::string_view name, const std::string& value) {
+  billow::gpumem::Service::Options& service = out.server.service;
+  if (name == "--arena")
+    return set_bytes(value, service.arena_bytes);
+  if (name == "--sleep-memory")
+    return set_bytes(value, out.sleep_memory);
+  if (name == "--sleep-disk")
+    return set_bytes(value, service.lower.file_bytes);
+  if (name == "--threads")
+    service.threads = static_cast<unsigned>(BILLOW_TRY(billow::parse_int(value, 1, 1024)));
+  else if (name == "--period-ms")
+    service.arbiter.period_ns = BILLOW_TRY(billow::parse_int(value, 1, 60'000)) * 1'000'000;
+  else if (name == "--socket")
+    out.server.job_socket = value;
+  else if (name == "--admin")
+    out.server.admin_socket = value;
+  else if (name == "--sleep-dir")
+    service.lower.directory = value;
+  else
+    return billow::fail(billow::Code::invalid, "unknown option");
+  return {};
+}
+
+billow::Result<Options> read_options(int argc, char** argv) {
+  Options out;
+  for (int i = 1; i < argc; i += 2) {
+    const std::string name = argv[i];
+    if (i + 1 == argc)
+      return billow::fail(billow::Code::invalid, name + ": its value is missing");
+    if (const auto set = set_option(out, name, argv[i + 1]); !set)
+      return billow::pass(set.error(), name);
+  }
+  if (out.server.job_socket.empty() || out.server.admin_socket.empty())
+    return billow::fail(billow::Code::invalid, "--socket and --admin are needed");
+  const std::uint64_t arena = out.server.service.arena_bytes;
+  out.server.service.lower.memory_bytes = out.sleep_memory - std::min(out.sleep_memory, arena);
+  return out;
 }
 
 int call(int argc, char** argv) {
@@ -57,40 +98,17 @@ int call(int argc, char** argv) {
 int main(int argc, char** argv) {
   if (argc >= 4 && !std::strcmp(argv[1], "call"))
     return call(argc, argv);
-  billow::gpumem::ServerOptions options;
-  std::uint64_t sleep_memory = 0;
-  for (int i = 1; i + 1 < argc; i += 2) {
-    const std::string name = argv[i];
-    if (name == "--socket")
-      options.job_socket = argv[i + 1];
-    else if (name == "--admin")
-      options.admin_socket = argv[i + 1];
-    else if (name == "--arena")
-      options.service.arena_bytes = bytes_of(argv[i + 1]);
-    else if (name == "--sleep-memory")
-      sleep_memory = bytes_of(argv[i + 1]);
-    else if (name == "--sleep-dir")
-      options.service.lower.directory = argv[i + 1];
-    else if (name == "--sleep-disk")
-      options.service.lower.file_bytes = bytes_of(argv[i + 1]);
-    else if (name == "--threads")
-      options.service.threads = static_cast<unsigned>(std::max(1, std::atoi(argv[i + 1])));
-    else if (name == "--period-ms")
-      options.service.arbiter.period_ns = std::max(1, std::atoi(argv[i + 1])) * 1'000'000ll;
-    else {
-      std::fprintf(stderr, "billow-gpumem: unknown option %s\n", argv[i]);
-      return 2;
-    }
-  }
-  if (options.job_socket.empty() || options.admin_socket.empty()) {
+  const auto read = read_options(argc, argv);
+  if (!read) {
     std::fprintf(stderr,
+                 "billow-gpumem: %s\n"
                  "usage: billow-gpumem --socket PATH --admin PATH [--arena 64G] [--threads N] "
                  "[--period-ms N]\n                     [--sleep-memory SIZE] [--sleep-dir PATH "
-                 "--sleep-disk SIZE]\n       billow-gpumem call ADMIN COMMAND…\n");
+                 "--sleep-disk SIZE]\n       billow-gpumem call ADMIN COMMAND…\n",
+                 read.error().message.c_str());
     return 2;
   }
-  options.service.lower.memory_bytes =
-      sleep_memory - std::min(sleep_memory, options.service.arena_bytes);
+  const billow::gpumem::ServerOptions& options = read->server;
   // A limit on file sizes is an error to report, not a reason to end.
   signal(SIGXFSZ, SIG_IGN);
   // No core files and no tracing by other users: this process holds the memory of many tenants.

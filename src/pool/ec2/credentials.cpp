@@ -1,11 +1,11 @@
 #include "pool/ec2/credentials.h"
 
 #include <fmt/format.h>
-#include <time.h>
 
 #include <filesystem>
 
 #include "base/file.h"
+#include "base/formats/utc.h"
 #include "base/json.h"
 #include "base/text.h"
 #include "net/address.h"
@@ -21,14 +21,6 @@ constexpr Duration metadata_timeout = seconds(2);
 constexpr Duration process_timeout = seconds(30);
 constexpr std::string_view sso_section = "sso-session ";
 constexpr std::size_t sso_files_max = 64;
-
-// "2026-11-16T09:30:00Z"; zero: not a time.
-WallTime time_of(std::string_view text) {
-  struct tm utc {};
-  if (!::strptime(std::string(text).c_str(), "%Y-%m-%dT%H:%M:%S", &utc))
-    return {};
-  return {static_cast<std::int64_t>(::timegm(&utc)) * 1'000'000'000};
-}
 
 void read_sections(std::string_view text, bool config, Profiles& out) {
   std::string section;
@@ -99,7 +91,7 @@ Result<Credentials> parse_credentials(std::string_view json, std::string source)
   out.secret_key = (*answer)["SecretAccessKey"].str_or("");
   const std::string_view token = (*answer)["Token"].str_or("");
   out.session_token = (*answer)["SessionToken"].str_or(token);
-  out.expires = time_of((*answer)["Expiration"].str_or(""));
+  out.expires = utc_or_zero((*answer)["Expiration"].str_or(""));
   if (out.access_key.empty() || out.secret_key.empty())
     return fail(Code::invalid, fmt::format("{}: the answer has no access key", out.source));
   return out;
@@ -224,8 +216,12 @@ Result<Credentials> CredentialChain::of_profile(const Profiles& profiles,
     const Credentials base =
         itself ? Credentials{key, secret, setting(section, "aws_session_token"), {}, ""}
                : BILLOW_TRY(of_source(from, profiles, depth + 1));
+    const std::string lasts = setting(section, "duration_seconds");
+    const auto duration_s = parse_int(lasts.empty() ? "3600" : lasts, 900, 43200);
+    if (!duration_s)
+      return pass(duration_s.error(), fmt::format("AWS profile {}: duration_seconds", name));
     Role wanted{role, setting(section, "role_session_name"), setting(section, "external_id"), "",
-                parse_int(setting(section, "duration_seconds"), 900, 43200).value_or(3600)};
+                *duration_s};
     auto assumed = options_.assume_role(base, wanted);
     if (!assumed)
       return pass(std::move(assumed.error()), fmt::format("AWS profile {}", name));
@@ -264,7 +260,7 @@ Result<std::string> sso_token(const std::string& folder,
     const auto text = read_file(file.path().string(), 64 << 10);
     const auto login = text ? parse_json(*text) : Result<Json>(Json());
     if (login && (*login)["startUrl"].str_or("") == start_url &&
-        now < time_of((*login)["expiresAt"].str_or("")))
+        now < utc_or_zero((*login)["expiresAt"].str_or("")))
       return std::string((*login)["accessToken"].str_or(""));
   }
   return fail(Code::unauthorized, fmt::format("the SSO login at {} has expired", start_url));

@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "base/crypto.h"
+#include "base/formats/utc.h"
 #include "pool/ec2/ec2_pool.h"
 
 namespace billow::pool::ec2 {
@@ -26,7 +27,7 @@ MachineSighting disk_sighting(const net::XmlElement& volume,
   out.external = region + "/" + std::string(volume.child_text("volumeId"));
   out.note = volume.child_text("status");
   out.attached = out.note == "in-use";
-  out.billed_from = ec2_time(volume.child_text("createTime"));
+  out.billed_from = utc_or_zero(volume.child_text("createTime"));
   if (out.note == "error")
     out.failed = RefusalKind::capacity;
   return out;

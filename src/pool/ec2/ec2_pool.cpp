@@ -1,12 +1,12 @@
 #include "pool/ec2/ec2_pool.h"
 
 #include <fmt/format.h>
-#include <time.h>
 
 #include <algorithm>
 #include <cstdlib>
 
 #include "base/crypto.h"
+#include "base/formats/utc.h"
 #include "base/text.h"
 #include "pool/boot.h"
 #include "pool/kinds.h"
@@ -32,6 +32,14 @@ constexpr std::string_view own_index =
 constexpr std::string_view cache_disks =
     "/dev/disk/by-id/nvme-Amazon_Elastic_Block_Store_vol* /dev/xvdf /dev/sdf";
 
+constexpr std::int64_t volume_gib_default = 200;
+
+Result<std::int64_t> volume_gib(std::string_view text) {
+  if (text.empty())
+    return volume_gib_default;
+  return parse_int(text, 8, 16384);
+}
+
 bool is_arm(std::string_view instance) {
   for (const std::string_view family : {"g5g.", "p6e-"})
     if (instance.starts_with(family))
@@ -39,15 +47,12 @@ bool is_arm(std::string_view instance) {
   return false;
 }
 
-// "2026-11-16T12:30:40.000Z", or "User initiated (2026-11-16 12:30:45 GMT)"; zero: no time.
-WallTime time_in(std::string_view text, const char* format) {
-  const auto digits = text.find_first_of("0123456789");
-  if (digits == std::string_view::npos)
+// "User initiated (2026-11-16 12:30:45 GMT)"; zero: no time.
+WallTime time_in(std::string_view reason) {
+  const auto begin = reason.find_first_of("0123456789");
+  if (begin == std::string_view::npos)
     return {};
-  struct tm parts {};
-  if (!::strptime(std::string(text.substr(digits)).c_str(), format, &parts))
-    return {};
-  return {static_cast<std::int64_t>(::timegm(&parts)) * 1'000'000'000};
+  return utc_or_zero(reason.substr(begin, reason.find(')', begin) - begin));
 }
 
 void add_tags(Parameters& out, const Launch& launch) {
@@ -90,10 +95,6 @@ Refusal ec2_refusal(const ApiError& error) {
 }
 
 }  // namespace
-
-WallTime ec2_time(std::string_view text) {
-  return time_in(text, "%Y-%m-%dT%H:%M:%S");
-}
 
 std::string client_token(const std::string& installation,
                          const std::string& machine,
@@ -158,8 +159,8 @@ void read_instances(const net::XmlElement& page, const std::string& region, Seen
       out[machine].push_back({std::string(instance.child_text("instanceId")),
                               std::string(state ? state->child_text("name") : ""),
                               std::string(reason ? reason->child_text("code") : ""), region,
-                              ec2_time(instance.child_text("launchTime")),
-                              time_in(instance.child_text("reason"), "%Y-%m-%d %H:%M:%S")});
+                              utc_or_zero(instance.child_text("launchTime")),
+                              time_in(instance.child_text("reason"))});
     }
   }
 }
@@ -372,7 +373,7 @@ Answer<Launch> Ec2Pool::prepare(const Order& order) {
   if (order.machine.disk_mib > 0 || (order.machine.nodes > 1 && offer.fabric == "efa"))
     launch.facts = type_facts(offer.region, offer.instance);
   // The node's data go to the local disks if these are large enough, file system included.
-  launch.volume_gib = parse_int(option("volume_gib"), 8, 16384).value_or(200);
+  launch.volume_gib = volume_gib(option("volume_gib")).value_or(volume_gib_default);
   constexpr std::int64_t gb = 1'000'000'000;
   if (launch.facts.local_disk_gb * 95 / 100 < (order.machine.disk_mib << 20) / gb + 1)
     launch.volume_gib = boot_disk_gib(order.machine, launch.volume_gib);
@@ -461,11 +462,16 @@ Status Ec2Pool::release(const MachineSighting& machine) {
 namespace {
 
 Status check_ec2(const billow::Pool& settings) {
-  for (const auto& [key, value] : settings.options)
+  for (const auto& [key, value] : settings.options) {
     if (key == "endpoint" && !value.starts_with("http://") && !value.starts_with("https://"))
       return fail(Code::invalid, fmt::format("endpoint \"{}\" is not a URL", value));
-    else if (key == "gang_caches" && value != "true" && value != "false")
-      return fail(Code::invalid, fmt::format("gang_caches must be true or false, not {}", value));
+    const bool yes_or_no = key == "gang_caches" || key == "public_address";
+    if (yes_or_no && value != "true" && value != "false")
+      return fail(Code::invalid, fmt::format("{} must be true or false, not {}", key, value));
+    if (key == "volume_gib")
+      if (const auto size = ec2::volume_gib(value); !size)
+        return pass(size.error(), "volume_gib, in GiB without a unit");
+  }
   return {};
 }
 

@@ -62,8 +62,6 @@ Parameters create_volume(const DiskOrder& order);
 // Two disks of one name: an order was repeated, and its token was not known any more. One keeps the
 // name; the others get names that nobody ordered, so that they are listed and ended as strays.
 void name_surplus(std::vector<MachineSighting>& disks);
-// "2026-11-16T12:30:40.000Z"; zero: no time.
-WallTime ec2_time(std::string_view text);
 
 // One page of DescribeInstances: adds to what was seen of each machine.
 struct SeenInstance {

@@ -3,9 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdio>
-#include <ctime>
 
+#include "base/formats/utc.h"
 #include "base/text.h"
 #include "pool/gce/gce_request.h"
 
@@ -16,26 +15,6 @@ namespace {
 std::string gce_last_part(std::string_view url) {
   const std::size_t slash = url.rfind('/');
   return std::string(slash == std::string_view::npos ? url : url.substr(slash + 1));
-}
-
-// "2026-11-16T08:50:16.123-08:00"; zero if it is not such a time.
-WallTime gce_time(std::string_view text) {
-  std::tm parts{};
-  int hours_off = 0;
-  int minutes_off = 0;
-  int used = 0;
-  const std::string copy(text);
-  if (std::sscanf(copy.c_str(), "%4d-%2d-%2dT%2d:%2d:%2d%n", &parts.tm_year, &parts.tm_mon,
-                  &parts.tm_mday, &parts.tm_hour, &parts.tm_min, &parts.tm_sec, &used) != 6)
-    return {};
-  parts.tm_year -= 1900;
-  parts.tm_mon -= 1;
-  const std::size_t sign = copy.find_first_of("+-Z", static_cast<std::size_t>(used));
-  std::int64_t off_s = 0;
-  if (sign != std::string::npos && copy[sign] != 'Z' &&
-      std::sscanf(copy.c_str() + sign + 1, "%2d:%2d", &hours_off, &minutes_off) == 2)
-    off_s = (hours_off * 3600 + minutes_off * 60) * (copy[sign] == '-' ? -1 : 1);
-  return WallTime{} + seconds(::timegm(&parts) - off_s);
 }
 
 bool gce_has(std::string_view text, std::string_view part) {
@@ -92,7 +71,7 @@ GceInstance read_gce_instance(const Json& json) {
   const std::string_view description = json["description"].str_or("");
   if (description.starts_with(gce_description_prefix))
     out.machine = description.substr(gce_description_prefix.size());
-  const WallTime created = gce_time(json["creationTimestamp"].str_or(""));
+  const WallTime created = utc_or_zero(json["creationTimestamp"].str_or(""));
   const std::int64_t run_max_s = number_of(json.at("scheduling", "maxRunDuration", "seconds"), 0);
   if (created && run_max_s > 0 && run_max_s < 366 * 24 * 3600)
     out.ends_at = created + seconds(run_max_s);
@@ -133,7 +112,7 @@ GcePolicyPage read_gce_policies(const Json& json) {
             {.name = std::string(policy["name"].str_or("")),
              .region = gce_last_part(scope),
              .machine = std::string(description.substr(gce_description_prefix.size())),
-             .created = gce_time(policy["creationTimestamp"].str_or(""))});
+             .created = utc_or_zero(policy["creationTimestamp"].str_or(""))});
     }
     const std::string_view warning = content.at("warning", "code").str_or("");
     if (!warning.empty() && warning != "NO_RESULTS_ON_PAGE")
@@ -153,7 +132,7 @@ GceDiskPage read_gce_disks(const Json& json) {
                             .zone = gce_last_part(scope),
                             .status = std::string(disk["status"].str_or("")),
                             .description = std::string(disk["description"].str_or("")),
-                            .created = gce_time(disk["creationTimestamp"].str_or("")),
+                            .created = utc_or_zero(disk["creationTimestamp"].str_or("")),
                             .in_use = !disk["users"].items().empty()});
     const std::string_view warning = content.at("warning", "code").str_or("");
     if (!warning.empty() && warning != "NO_RESULTS_ON_PAGE")

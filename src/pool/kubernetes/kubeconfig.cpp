@@ -2,12 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <cstdio>
 #include <cstdlib>
-#include <ctime>
 
 #include "base/crypto.h"
 #include "base/file.h"
+#include "base/formats/utc.h"
 #include "base/text.h"
 #include "pool/kubernetes/yaml.h"
 #include "process/command.h"
@@ -236,26 +235,16 @@ Result<ClusterAccess> read_access(const KubeChoice& choice, const KubeSurroundin
   return access_of(merged, choice.context);
 }
 
-std::int64_t rfc3339_seconds(std::string_view text) {
-  std::tm tm{};
-  int year = 0, month = 0;
-  if (std::sscanf(std::string(text.substr(0, 19)).c_str(), "%4d-%2d-%2dT%2d:%2d:%2d", &year, &month,
-                  &tm.tm_mday, &tm.tm_hour, &tm.tm_min, &tm.tm_sec) != 6)
-    return 0;
-  tm.tm_year = year - 1900;
-  tm.tm_mon = month - 1;
-  return ::timegm(&tm);
-}
-
 Result<PluginCredential> read_plugin_output(const std::string& text) {
   const auto json = parse_json(text);
   if (!json || (*json)["kind"].str_or("") != "ExecCredential")
     return fail(Code::unavailable, "the credential plugin printed no ExecCredential");
   const Json& status = (*json)["status"];
-  PluginCredential out{.token = std::string(status["token"].str_or("")),
-                       .cert_pem = std::string(status["clientCertificateData"].str_or("")),
-                       .key_pem = std::string(status["clientKeyData"].str_or("")),
-                       .expires_at_s = rfc3339_seconds(status["expirationTimestamp"].str_or(""))};
+  PluginCredential out{
+      .token = std::string(status["token"].str_or("")),
+      .cert_pem = std::string(status["clientCertificateData"].str_or("")),
+      .key_pem = std::string(status["clientKeyData"].str_or("")),
+      .expires_at_s = utc_or_zero(status["expirationTimestamp"].str_or("")).ns / 1'000'000'000};
   if (out.token.empty() && out.cert_pem.empty())
     return fail(Code::unavailable,
                 "the credential plugin printed neither a token nor a certificate");

@@ -61,7 +61,4 @@ struct PluginCredential {
 Result<PluginCredential> read_plugin_output(const std::string& text);
 Result<PluginCredential> run_plugin(const ExecPlugin& plugin);
 
-// "2026-11-16T00:10:22Z" → seconds since 1970; 0 if it is no such time.
-std::int64_t rfc3339_seconds(std::string_view text);
-
 }  // namespace billow::pool

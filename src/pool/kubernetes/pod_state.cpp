@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/formats/utc.h"
 #include "base/limits.h"
 #include "base/text.h"
 #include "pool/kubernetes/kubeconfig.h"
@@ -177,8 +178,9 @@ PodSeen read_pod(const Json& pod) {
   seen.nodes = static_cast<std::uint32_t>(
       parse_int(metadata.at("annotations", annotation_nodes).str_or("1"), 1, 1'000'000)
           .value_or(1));
-  seen.created_s = rfc3339_seconds(metadata["creationTimestamp"].str_or(""));
-  const std::int64_t started_s = rfc3339_seconds(pod.at("status", "startTime").str_or(""));
+  seen.created_s = utc_or_zero(metadata["creationTimestamp"].str_or("")).ns / 1'000'000'000;
+  const std::int64_t started_s =
+      utc_or_zero(pod.at("status", "startTime").str_or("")).ns / 1'000'000'000;
   const std::int64_t time_s = pod.at("spec", "activeDeadlineSeconds").int_or(0);
   if (started_s > 0 && time_s > 0)
     seen.ends_at_s = started_s + time_s;

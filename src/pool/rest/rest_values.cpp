@@ -28,6 +28,8 @@ constexpr std::pair<const char*, const char*> common_options[] = {
     {"address", "address of the API, for a private installation of it"},
 };
 
+constexpr std::int64_t disk_gb_default = 100, disk_gb_max = 1 << 20;
+
 // "NAME=VALUE" lines.
 std::string line_of(const std::string& text, const std::string& name) {
   for (const std::string& line : split(text, '\n')) {
@@ -87,6 +89,10 @@ Status check_rest_options(const billow::Pool& settings, const Provider& provider
       return fail(Code::invalid, fmt::format("{} needs the option {}", provider.title, option.name),
                   fmt::format("add --option {}=VALUE: {}", option.name, option.help));
   }
+  const auto disk = settings.options.find(provider.disk.option);
+  if (disk != settings.options.end())
+    if (const auto size = parse_int(disk->second, 1, disk_gb_max); !size)
+      return pass(size.error(), disk->first + ", in GB without a unit");
   return {};
 }
 
@@ -208,7 +214,8 @@ Result<Values> RestPool::machine_values(const Order& order) {
         fmt::format("{:.4f}", static_cast<double>(offer.price.nano_usd_per_s) * 3600 / 1e9);
   if (const std::string& option = provider_.disk.option; !option.empty()) {
     std::string& size = values[variable_of(option)];
-    size = std::to_string(boot_disk_gib(order.machine, parse_int(size, 1, 1 << 20).value_or(100)));
+    size = std::to_string(
+        boot_disk_gib(order.machine, parse_int(size, 1, disk_gb_max).value_or(disk_gb_default)));
   }
   values["token"] = order.token;
   values["head_url"] = order.head_url;

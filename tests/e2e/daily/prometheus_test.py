@@ -323,146 +323,122 @@ class Prometheus(unittest.TestCase):
             )
         self.assertEqual(checked.returncode, 0, checked)
 
+    def check_metrics(self, text):
+        """promtool finds nothing but the names and labels of dcgm-exporter."""
+        checked = subprocess.run(
+            ["promtool", "check", "metrics"], input=text, capture_output=True, check=False
+        )
+        complaints = [
+            line
+            for line in (checked.stdout + checked.stderr).decode().splitlines()
+            if line and "DCGM_" not in line and "camelCase" not in line
+        ]
+        self.assertEqual(complaints, [])
+
+    def start_second_agent(self, rig, head):
+        """An agent with two L4; returns the address of its metrics."""
+        agent = rig.start(
+            "agent",
+            *("--head", f"http://{head}", "--token-file", rig.node_token_file("second")),
+            *("--data", rig.file("n2"), "--sim", "2xL4", "--node-name", "second"),
+            *("--metrics", "127.0.0.1:0"),
+            stderr=subprocess.PIPE,
+        )
+        address = None
+        deadline = time.monotonic() + 20
+        while address is None and time.monotonic() < deadline:
+            found = re.search(rb"metrics at http://([\d.:]+)/", agent.stderr.readline())
+            address = found and found.group(1).decode()
+        self.assertTrue(address, "the agent says where its metrics are")
+        threading.Thread(target=agent.stderr.read, daemon=True).start()
+        return address
+
+    def configure_prometheus(self, rig, head, agent):
+        token = rig.api("POST", "/v1/tokens", {"name": "prom", "scope": "read"}).json["token"]
+        write(rig.file("token"), token)
+        settings = {
+            "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+            "rule_files": [os.path.join(SOURCE, "packaging/prometheus/billow.rules.yml")],
+            "scrape_configs": [
+                {
+                    "job_name": "billow",
+                    "authorization": {"credentials_file": rig.file("token")},
+                    "static_configs": [{"targets": [head]}],
+                },
+                {"job_name": "agent", "static_configs": [{"targets": [agent]}]},
+            ],
+        }
+        write(rig.file("prometheus.yml"), json.dumps(settings))
+
+    def check_own_figures(self, query, node):
+        def some(expression, least):
+            return any(float(r["value"][1]) >= least for r in query(expression))
+
+        poll(lambda: len(query("up == 1")) == 2, "both targets up", 60)
+        poll(
+            lambda: query('billow_endpoint_replicas_ready{endpoint="hello"}'),
+            "what the gateway says of an endpoint",
+            60,
+        )
+        poll(
+            lambda: len(query(f'DCGM_FI_DEV_GPU_UTIL{{job="billow",Hostname="{node}"}}')) == 4,
+            "four GPUs by dcgm-exporter's name",
+            30,
+        )
+        poll(
+            lambda: len(query('DCGM_FI_DEV_GPU_TEMP{job="agent",Hostname="second"}')) == 2,
+            "the agent's own two",
+            30,
+        )
+        poll(lambda: some('billow_jobs{state="running"}', 1), "a running job", 30)
+        poll(lambda: some("billow:spend_usd_per_hour", 1e-9), "a recorded rule over it", 40)
+
+    def check_nvidia_panels(self, query):
+        for panel, expression in NVIDIA_PANELS.items():
+            asked = re.sub(r"(DCGM_\w+)", r'\1{instance=~".+",gpu=~"(0|1|2|3)"}', expression)
+            got = poll(lambda asked=asked: query(asked), f"data for NVIDIA's panel {panel}", 30)
+            if "(" in expression:
+                continue
+            for job, cards in (("billow", 4), ("agent", 2)):
+                seen = [r for r in got if r["metric"]["job"] == job]
+                # Profiling figures exist from Hopper on: an L4 has none.
+                wanted = cards if job == "billow" or "_PROF_" not in expression else 0
+                self.assertGreaterEqual(len(seen), wanted, f"{panel}: {got}")
+
+    def check_our_dashboard(self, query):
+        """Each panel asks for something that exists; histograms may still be empty."""
+        with open(os.path.join(SOURCE, "packaging/grafana/billow.json"), encoding="utf-8") as f:
+            panels = json.load(f)["panels"]
+        expressions = [t["expr"] for p in panels for t in p["targets"]]
+        self.assertGreater(len(expressions), 20)
+        for expression in expressions:
+            for name in re.findall(r"\b(?:billow|DCGM)_\w+", expression):
+                self.assertTrue(
+                    query(f'count({{__name__=~"{name}"}})'),
+                    f"{name} of the Grafana dashboard is not exported",
+                )
+
     def test_a_real_prometheus_scrapes_the_head_and_an_agent(self):
         rig = Rig(sim="4xH100")
         try:
             job = rig.submit("--gpus", 1, "--", "sleep", 300)
             rig.wait_for(job, "running")
             poll(lambda: "util_pct" in rig.json("nodes")["nodes"][0]["gpus"][0], "readings", 30)
-            text = rig.api("GET", "/metrics").body
-            checked = subprocess.run(
-                ["promtool", "check", "metrics"], input=text, capture_output=True, check=False
-            )
-            complaints = [
-                line
-                for line in (checked.stdout + checked.stderr).decode().splitlines()
-                if line and "DCGM_" not in line and "camelCase" not in line
-            ]
-            self.assertEqual(
-                complaints, [], "promtool finds nothing but the names and labels of dcgm-exporter"
-            )
-            token = rig.api("POST", "/v1/tokens", {"name": "prom", "scope": "read"}).json["token"]
-            write(rig.file("token"), token)
-            host, port = rig.address()
-            agent = rig.start(
-                "agent",
-                "--head",
-                f"http://{host}:{port}",
-                "--token-file",
-                rig.node_token_file("second"),
-                "--data",
-                rig.file("n2"),
-                "--sim",
-                "2xL4",
-                "--node-name",
-                "second",
-                "--metrics",
-                "127.0.0.1:0",
-                stderr=subprocess.PIPE,
-            )
-            address = None
-            deadline = time.monotonic() + 20
-            while address is None and time.monotonic() < deadline:
-                found = re.search(rb"metrics at http://([\d.:]+)/", agent.stderr.readline())
-                address = found and found.group(1).decode()
-            self.assertTrue(address, "the agent says where its metrics are")
-            threading.Thread(target=agent.stderr.read, daemon=True).start()
-            write(
-                rig.file("prometheus.yml"),
-                json.dumps(
-                    {
-                        "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
-                        "rule_files": [
-                            os.path.join(SOURCE, "packaging/prometheus/billow.rules.yml")
-                        ],
-                        "scrape_configs": [
-                            {
-                                "job_name": "billow",
-                                "authorization": {"credentials_file": rig.file("token")},
-                                "static_configs": [{"targets": [f"{host}:{port}"]}],
-                            },
-                            {"job_name": "agent", "static_configs": [{"targets": [address]}]},
-                        ],
-                    }
-                ),
-            )
+            self.check_metrics(rig.api("GET", "/metrics").body)
+            head = "{}:{}".format(*rig.address())
+            self.configure_prometheus(rig, head, self.start_second_agent(rig, head))
             prometheus, ask = self.start_prometheus(rig)
 
             def query(expression):
                 return ask("query", f"query={expression}").get("result", [])
 
-            rig.ok(
-                "deploy",
-                "hello",
-                "--max",
-                1,
-                "--",
-                "sh",
-                "-c",
-                "exec python3 -m http.server $PORT",
-                timeout=90,
-            )
-            poll(lambda: len(query("up == 1")) == 2, "both targets up", 60)
-            poll(
-                lambda: query('billow_endpoint_replicas_ready{endpoint="hello"}'),
-                "what the gateway says of an endpoint",
-                60,
-            )
-            node = rig.json("nodes")["nodes"][0]["name"]
-            poll(
-                lambda: len(query(f'DCGM_FI_DEV_GPU_UTIL{{job="billow",Hostname="{node}"}}')) == 4,
-                "four GPUs by dcgm-exporter's name",
-                30,
-            )
-            poll(
-                lambda: len(query('DCGM_FI_DEV_GPU_TEMP{job="agent",Hostname="second"}')) == 2,
-                "the agent's own two",
-                30,
-            )
-            poll(
-                lambda: any(
-                    float(r["value"][1]) >= 1 for r in query('billow_jobs{state="running"}')
-                ),
-                "a running job",
-                30,
-            )
-            poll(
-                lambda: any(float(r["value"][1]) > 0 for r in query("billow:spend_usd_per_hour")),
-                "a recorded rule over it",
-                40,
-            )
-            for panel, expression in NVIDIA_PANELS.items():
-                asked = re.sub(r"(DCGM_\w+)", r'\1{instance=~".+",gpu=~"(0|1|2|3)"}', expression)
-                got = poll(lambda asked=asked: query(asked), f"data for NVIDIA's panel {panel}", 30)
-                if "(" not in expression:
-                    for job, cards in (("billow", 4), ("agent", 2)):
-                        seen = [r for r in got if r["metric"]["job"] == job]
-                        # Profiling figures exist from Hopper on: an L4 has none.
-                        wanted = cards if job == "billow" or "_PROF_" not in expression else 0
-                        self.assertGreaterEqual(len(seen), wanted, f"{panel}: {got}")
-            rules = ask("rules")
-            self.assertEqual(
-                [
-                    r["name"]
-                    for g in rules["groups"]
-                    for r in g["rules"]
-                    if r["health"] == "err"
-                ],
-                [],
-            )
-            dashboard = json.load(
-                open(os.path.join(SOURCE, "packaging/grafana/billow.json"), encoding="utf-8")
-            )
-            expressions = [t["expr"] for p in dashboard["panels"] for t in p["targets"]]
-            self.assertGreater(len(expressions), 20)
-            for (
-                expression
-            ) in expressions:  # each asks for something that exists; histograms may still be empty
-                for name in re.findall(r"\b(?:billow|DCGM)_\w+", expression):
-                    self.assertTrue(
-                        query(f'count({{__name__=~"{name}"}})'),
-                        f"{name} of the Grafana dashboard is not exported",
-                    )
+            server = ("sh", "-c", "exec python3 -m http.server $PORT")
+            rig.ok("deploy", "hello", "--max", 1, "--", *server, timeout=90)
+            self.check_own_figures(query, rig.json("nodes")["nodes"][0]["name"])
+            self.check_nvidia_panels(query)
+            rules = [r for g in ask("rules")["groups"] for r in g["rules"]]
+            self.assertEqual([r["name"] for r in rules if r["health"] == "err"], [])
+            self.check_our_dashboard(query)
             prometheus.send_signal(signal.SIGTERM)
             prometheus.wait(20)
         finally:

@@ -1,4 +1,5 @@
 // Routes answered without a socket: who is refused and how, what listings, costs and metrics say.
+#include <array>
 #include <cmath>
 #include <map>
 #include <set>
@@ -480,6 +481,31 @@ TEST_F(ApiTest, ABodyIsReadStrictly) {
   EXPECT_EQ(ask(net::Method::post, "/v1/jobs", "{\"spec\":{\"argv\":[\"a\\u0000b\"]}}").status,
             400);
   EXPECT_EQ(ask(net::Method::post, "/v1/jobs", R"({"spec":{"argv":["true"]}})").status, 201);
+}
+
+// A value that is taken for its default does something else than what was asked: "force": "yes"
+// would be a polite stop, and "rank": "1" a copy from another node.
+TEST_F(ApiTest, AValueOfTheWrongTypeIsNotTakenForItsDefault) {
+  const std::string job = "/v1/jobs/" + std::to_string(host.rig.submit().value);
+  const std::string node = "/v1/nodes/" + host.state().nodes.begin()->second.offer.name;
+  const Seq before = host.state().seq;
+  for (const auto& [path, body, member] : std::vector<std::array<std::string, 3>>{
+           {job + "/stop", R"({"force": "yes"})", "force"},
+           {job + "/stop", R"({"forced": true})", "forced"},
+           {job + "/signal", R"({"signal": "9"})", "signal"},
+           {job + "/suspend", R"({"mode": "hot"})", "mode"},
+           {job + "/resume", R"({"on_demand": "yes"})", "on_demand"},
+           {job + "/restart", R"({"role": 1})", "role"},
+           {job + "/files", R"({"rank": 1.5})", "rank"},
+           {node + "/drain", R"({"reclaim": "true"})", "reclaim"},
+           {node + "/gpus/0/drain", R"({"reason": 7})", "reason"},
+           {"/v1/shutdown", R"({"stop_jobs": 1})", "stop_jobs"}}) {
+    const auto answer = ask(net::Method::post, path, body);
+    EXPECT_EQ(answer.status, 400) << path << " " << body;
+    EXPECT_NE(json(answer)["detail"].str_or("").find(member), std::string::npos)
+        << path << ": " << answer.body;
+  }
+  EXPECT_EQ(host.state().seq, before) << "nothing was done";
 }
 
 }  // namespace

@@ -3,10 +3,14 @@
 #include <unistd.h>
 
 #include <array>
+#include <cstdlib>
+#include <ctime>
 
+#include "base/formats/utc.h"
 #include "base/json.h"
 #include "client/request/job_request.h"
 #include "client/request/job_script.h"
+#include "client/request/option_values.h"
 #include "core/wire/codec.h"
 
 namespace billow::client {
@@ -64,6 +68,19 @@ TEST(JobOptions, WhatMakesNoSenseIsRefusedWithAHint) {
     EXPECT_FALSE(r.error().message.empty());
   }
   EXPECT_EQ(with({{"gpu-type", "H100"}}).error().hint, "add --gpus 1");
+}
+
+TEST(JobOptions, ADeadlineIsAClockTimeADateOrATimeSpan) {
+  ::setenv("TZ", "UTC", 1);
+  ::tzset();
+  const WallTime now = *parse_utc("2026-11-16T12:00:00Z");
+  EXPECT_EQ(*time_to_come("18:00", now), now + hours(6));
+  EXPECT_EQ(*time_to_come("11:00", now), now + hours(23)) << "tomorrow";
+  EXPECT_EQ(*time_to_come("2026-11-17 18:00", now), now + hours(30));
+  EXPECT_EQ(*time_to_come("2026-11-17T18:00", now), now + hours(30));
+  EXPECT_EQ(*time_to_come("4h", now), now + hours(4));
+  for (const char* wrong : {"2027-02-30 18:00", "2026-11-16 11:00", "25:00", "0s", "4", "soon", ""})
+    EXPECT_FALSE(time_to_come(wrong, now)) << wrong;
 }
 
 TEST(JobOptions, DependenciesHaveAKindAndMayBeElements) {

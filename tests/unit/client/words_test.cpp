@@ -2,6 +2,7 @@
 // events in words.
 #include <gtest/gtest.h>
 
+#include "base/formats/utc.h"
 #include "base/relative_time.h"
 #include "client/fleet/event_line.h"
 #include "client/frame/commands.h"
@@ -107,7 +108,7 @@ TEST(Events, APresetIsNotCalledASecret) {
 TEST(Events, AreOneLineInWords) {
   EventNames names;
   names.nodes[1] = "box1";
-  const WallTime at = parse_utc("2026-11-15T16:28:33Z"), now = at + minutes(5);
+  const WallTime at = utc_or_zero("2026-11-15T16:28:33Z"), now = at + minutes(5);
   const Json task = Json::object({{"id", 40},
                                   {"node", 1},
                                   {"rate", 1'000'000},

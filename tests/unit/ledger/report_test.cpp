@@ -8,6 +8,7 @@
 #include "base/crypto.h"
 #include "base/file.h"
 #include "base/formats/csv.h"
+#include "base/formats/utc.h"
 #include "base/rng.h"
 #include "core/ledger/decimal.h"
 #include "core/ledger/focus.h"
@@ -214,7 +215,7 @@ TEST(Focus, ExportHasEveryMandatoryColumnAndNoNullWhereNoneIsAllowed) {
       if (line[column].empty())
         continue;
       EXPECT_TRUE(row[1] != "Decimal" || parse_decimal_usd(line[column])) << row[0];
-      EXPECT_TRUE(row[1] != "DateTime" || parse_focus_time(line[column])) << row[0];
+      EXPECT_TRUE(row[1] != "DateTime" || parse_utc(line[column])) << row[0];
     }
   }
   for (const std::string& name : exported->header)
@@ -274,7 +275,7 @@ TEST(Focus, TheProvidersBillIsComparedByMachineAndDay) {
   const auto bill = parse_focus(csv);
   ASSERT_TRUE(bill);
   EXPECT_EQ(bill->refused, std::vector<std::string>{"line 6: not an amount: \"x\""});
-  const WallTime day = *parse_focus_time("2026-11-15");
+  const WallTime day = *parse_utc("2026-11-15");
   const auto found = compare(*bill, {{"gpu-1", "i-0abc", day, day + hours(2), dollars(20)},
                                      {"gpu-2", "", day, day + hours(2), dollars(5)}});
   ASSERT_EQ(found.size(), 4u);
@@ -296,7 +297,7 @@ TEST(Focus, RefusesFilesThatAreNotBills) {
                   "2026-11-16\n"));
   for (const char* wrong :
        {"", "2026", "2026-13-01", "2026-02-30", "2026-11-15T25:00:00Z", "15.11.2026"})
-    EXPECT_FALSE(parse_focus_time(wrong)) << wrong;
+    EXPECT_FALSE(parse_utc(wrong)) << wrong;
 }
 
 // What a receiver does: the signature must be right and the time close to now.

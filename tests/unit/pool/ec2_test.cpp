@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include <algorithm>
+#include <array>
 
 #include "base/crypto.h"
 #include "base/file.h"
@@ -382,9 +383,41 @@ TEST(Ec2Credentials, RolesAreAssumedAlongTheirSourcesAndLoopsEnd) {
   ASSERT_EQ(home.assumed.size(), 2u);
   EXPECT_EQ(home.assumed[0].arn, "B");
   EXPECT_EQ(home.assumed[1].external_id, "x");
+  EXPECT_EQ(home.assumed[0].duration_s, 3600);
   const auto loop = home.get("loop");
   ASSERT_FALSE(loop);
   EXPECT_NE(loop.error().message.find("loop"), std::string::npos);
+}
+
+TEST(Ec2Credentials, ARoleIsAssumedForAsLongAsItsProfileSays) {
+  Home home;
+  home.write("credentials", "[base]\naws_access_key_id=BASE\naws_secret_access_key=s\n");
+  home.write("config",
+             "[profile day]\nrole_arn=A\nsource_profile=base\nduration_seconds=43200\n"
+             "[profile week]\nrole_arn=A\nsource_profile=base\nduration_seconds=604800\n");
+  ASSERT_TRUE(home.get("day"));
+  EXPECT_EQ(home.assumed.back().duration_s, 43200);
+  const auto week = home.get("week");
+  ASSERT_FALSE(week) << "not for an hour instead";
+  EXPECT_EQ(week.error().message,
+            "AWS profile week: duration_seconds: 604800 is out of range: 900 to 43200");
+}
+
+// What is not understood must not be taken for the default: "no" for a public address gave one.
+TEST(Ec2Pool, OptionsThatAreNotUnderstoodAreRefused) {
+  for (const auto& [option, value, why] : std::vector<std::array<std::string, 3>>{
+           {"public_address", "no", "public_address must be true or false, not no"},
+           {"gang_caches", "yes", "gang_caches must be true or false, not yes"},
+           {"volume_gib", "1T", "volume_gib, in GiB without a unit: not a whole number: \"1T\""},
+           {"volume_gib", "4", "volume_gib, in GiB without a unit: 4 is out of range: 8 to 16384"},
+           {"endpoint", "localhost", "endpoint \"localhost\" is not a URL"}}) {
+    billow::Pool pool;
+    pool.kind = "ec2";
+    pool.options = {{"regions", "us-east-1"}, {option, value}};
+    const Status checked = complete_new_pool(pool);
+    ASSERT_FALSE(checked) << option;
+    EXPECT_EQ(checked.error().message, why);
+  }
 }
 
 TEST(Ec2Credentials, ACredentialProcessIsRunAndItsSecretIsNotShown) {

@@ -206,6 +206,12 @@ TEST(RestKind, ChecksOptionsAgainstTheProvidersFile) {
   ASSERT_FALSE(unknown);
   EXPECT_EQ(unknown.error().message, "Lambda has no option \"flavor\"");
   EXPECT_NE(unknown.error().hint.find("image"), std::string::npos);
+  pool.options = {{"provider", "runpod"}, {"disk-gb", "500"}};
+  EXPECT_TRUE(complete_new_pool(pool));
+  pool.options["disk-gb"] = "1T";
+  const Status size = complete_new_pool(pool);
+  ASSERT_FALSE(size) << "it would be 100";
+  EXPECT_EQ(size.error().message, "disk-gb, in GB without a unit: not a whole number: \"1T\"");
 }
 
 TEST(RestKind, OrdersOnlyWhatThePoolAdmits) {

@@ -16,11 +16,32 @@
 #include <thread>
 #include <vector>
 
+#include "process/command.h"
 #include "tests/unit/shim/fixture.h"
 
 namespace {
 
 using namespace shimtest;
+
+// A size or number that is misread would leave the node without an arena, or jobs without turns.
+TEST(GpumemProgram, RefusesOptionsThatItDoesNotUnderstand) {
+  const auto refused = [](std::vector<std::string> options) {
+    options.insert(options.begin(), GPUMEM_PROGRAM);
+    const auto done = billow::process::run_command({.argv = options, .env = {}, .input = {}});
+    EXPECT_TRUE(done) << done.error().message;
+    EXPECT_EQ(done->code, 2) << done->err;
+    return done->err.substr(0, done->err.find('\n'));
+  };
+  EXPECT_EQ(refused({"--arena", "lots"}), "billow-gpumem: --arena: not a size: \"lots\"");
+  EXPECT_EQ(refused({"--sleep-disk", "1X"}), "billow-gpumem: --sleep-disk: not a size: \"1X\"");
+  EXPECT_EQ(refused({"--threads", "four"}),
+            "billow-gpumem: --threads: not a whole number: \"four\"");
+  EXPECT_EQ(refused({"--period-ms", "0"}),
+            "billow-gpumem: --period-ms: 0 is out of range: 1 to 60000");
+  EXPECT_EQ(refused({"--socket", "a", "--admin"}), "billow-gpumem: --admin: its value is missing");
+  EXPECT_EQ(refused({"--arenas", "64G"}), "billow-gpumem: --arenas: unknown option");
+  EXPECT_EQ(refused({"--socket", "a"}), "billow-gpumem: --socket and --admin are needed");
+}
 
 TEST_F(Shim, EveryWayToAFunctionLeadsToItsHookOfTheSameAbi) {
   EXPECT_EQ(run("resolution"), 0);

@@ -143,6 +143,358 @@ function Tokens({
   );
 }
 
+// Makes the handler of a form: sends it, says what was done, and shows the page's data again.
+type Submit = (
+  run: (form: FormData) => Promise<unknown>,
+  said: (form: FormData) => string,
+) => (event: Event) => void;
+
+function NewProject({ submit }: { submit: Submit }) {
+  return (
+    <form
+      class="inline"
+      onSubmit={submit(
+        (f) => post('/v1/projects', { name: f.get('name'), weight: Number(f.get('weight')) }),
+        (f) => `Project ${f.get('name')} was created`,
+      )}
+    >
+      <label>
+        New project <input name="name" required pattern="[a-z0-9._\-]+" />
+      </label>
+      <label>
+        Weight <input name="weight" type="number" min="1" value="100" required />
+      </label>
+      <button>Add</button>
+    </form>
+  );
+}
+
+function MemberForm({ users, submit }: { users: User[]; submit: Submit }) {
+  return (
+    <form
+      class="inline"
+      onSubmit={submit(
+        (f) =>
+          call('PUT', `/v1/projects/${inPath(f, 'project')}/members/${inPath(f, 'user')}`, {
+            role: f.get('role'),
+          }),
+        (f) => `${f.get('user')} is ${f.get('role')} of ${f.get('project')}`,
+      )}
+    >
+      <label>
+        Project{' '}
+        <select name="project">
+          {projectsWhere('members.change').map((p) => (
+            <option>{p}</option>
+          ))}
+        </select>
+      </label>
+      <label>
+        User{' '}
+        <select name="user">
+          {users.map((u) => (
+            <option>{u.name}</option>
+          ))}
+        </select>
+      </label>
+      <label>
+        Role{' '}
+        <select name="role">
+          <option>member</option>
+          <option>viewer</option>
+          <option>admin</option>
+        </select>
+      </label>
+      <button>Set</button>
+    </form>
+  );
+}
+
+function Projects({
+  projects,
+  users,
+  submit,
+}: {
+  projects: Project[];
+  users: User[];
+  submit: Submit;
+}) {
+  return (
+    <>
+      <h2>Projects</h2>
+      <div class="scroll" tabIndex={0} role="region" aria-label="Projects">
+        <table>
+          <thead>
+            <tr>
+              <th>Name</th>
+              <th>Weight</th>
+              <th>Quota</th>
+              <th>Members</th>
+            </tr>
+          </thead>
+          <tbody>
+            {projects.map((p) => (
+              <tr>
+                <td>
+                  <a href={`#/jobs?show=all&project=${encodeURIComponent(p.name)}`}>{p.name}</a>
+                </td>
+                <td>{p.weight}</td>
+                <td>{quota(p)}</td>
+                <td class="wrap">
+                  {Object.entries(p.members)
+                    .map(([u, r]) => `${u} (${r})`)
+                    .join(', ') || '–'}
+                </td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+      {(may('projects.change') || projectsWhere('members.change').length > 0) && (
+        <div class="two forms">
+          {may('projects.change') && <NewProject submit={submit} />}
+          {projectsWhere('members.change').length > 0 && (
+            <MemberForm users={users} submit={submit} />
+          )}
+        </div>
+      )}
+    </>
+  );
+}
+
+function NewUser({ submit }: { submit: Submit }) {
+  return (
+    <form
+      class="inline"
+      aria-label="New user"
+      onSubmit={submit(
+        (f) =>
+          post('/v1/users', {
+            name: f.get('name'),
+            role: f.get('role'),
+            ...(f.get('unix') ? { unix_name: f.get('unix') } : {}),
+          }),
+        (f) => `User ${f.get('name')} was added`,
+      )}
+    >
+      <label>
+        New user <input name="name" required autocomplete="off" />
+      </label>
+      <label>
+        Unix account <input name="unix" placeholder="the same name" autocomplete="off" />
+      </label>
+      <label>
+        Role{' '}
+        <select name="role">
+          <option>member</option>
+          <option>admin</option>
+          <option>viewer</option>
+        </select>
+      </label>
+      <button>Add the user</button>
+    </form>
+  );
+}
+
+function Users({ users, submit }: { users: User[]; submit: Submit }) {
+  return (
+    <>
+      <h2>Users</h2>
+      <div class="scroll" tabIndex={0} role="region" aria-label="Users">
+        <table>
+          <thead>
+            <tr>
+              <th>Name</th>
+              <th>Unix user</th>
+              <th>Role</th>
+              <th>State</th>
+            </tr>
+          </thead>
+          <tbody>
+            {users.map((u) => (
+              <tr>
+                <td>{u.name}</td>
+                <td>{u.unix_name ?? ''}</td>
+                <td>{u.role ?? ''}</td>
+                <td>{u.state ?? ''}</td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+      {may('users.change') && <NewUser submit={submit} />}
+    </>
+  );
+}
+
+function QuotaForm({ projects, submit }: { projects: Project[]; submit: Submit }) {
+  return (
+    <form
+      class="inline"
+      aria-label="Quota"
+      onSubmit={submit(
+        (f) => call('PUT', `/v1/projects/${inPath(f, 'project')}`, quotaOf(f)),
+        (f) => `The quota of ${f.get('project')} was set`,
+      )}
+    >
+      <label>
+        Project{' '}
+        <select name="project">
+          {projects.map((p) => (
+            <option>{p.name}</option>
+          ))}
+        </select>
+      </label>
+      <label>
+        Guaranteed GPUs{' '}
+        <input name="guaranteed" type="number" min="0" step="any" placeholder="same" />
+      </label>
+      <label>
+        Limit <input name="limit" type="number" min="0" step="any" placeholder="same" />
+      </label>
+      <label>
+        Limit per user <input name="user" type="number" min="0" step="any" placeholder="same" />
+      </label>
+      <label>
+        Order of jobs{' '}
+        <select name="policy">
+          <option value="">unchanged</option>
+          <option value="fair">fair share</option>
+          <option value="shortest">shortest first</option>
+          <option value="fifo">first in, first out</option>
+        </select>
+      </label>
+      <button>Set the quota</button>
+    </form>
+  );
+}
+
+function IdleForm({ idle, submit }: { idle: IdleRules; submit: Submit }) {
+  return (
+    <form
+      class="inline"
+      aria-label="Idle GPUs"
+      onSubmit={submit(
+        (f) =>
+          call('PUT', '/v1/idle', {
+            enabled: f.get('enabled') === 'on',
+            warn_s: 60 * Number(f.get('warn')),
+            suspend_s: 60 * Number(f.get('suspend')),
+            stop_s: 60 * Number(f.get('stop')),
+          }),
+        () => 'The idle rule was set',
+      )}
+    >
+      <label>
+        Warn after (min){' '}
+        <input
+          name="warn"
+          required
+          type="number"
+          min="0"
+          step="any"
+          value={idle.default.warn_s / 60}
+        />
+      </label>
+      <label>
+        Suspend after (min){' '}
+        <input
+          name="suspend"
+          required
+          type="number"
+          min="0"
+          step="any"
+          value={idle.default.suspend_s / 60}
+        />
+      </label>
+      <label>
+        Stop after (min){' '}
+        <input
+          name="stop"
+          required
+          type="number"
+          min="0"
+          step="any"
+          value={idle.default.stop_s / 60}
+        />
+      </label>
+      <label class="check">
+        <input name="enabled" type="checkbox" checked={idle.default.enabled} /> enabled
+      </label>
+      <button>Set the idle rule</button>
+    </form>
+  );
+}
+
+function Policies({
+  projects,
+  idle,
+  submit,
+}: {
+  projects: Project[];
+  idle: IdleRules | null;
+  submit: Submit;
+}) {
+  return (
+    <>
+      <h2>Policies</h2>
+      <dl class="facts">
+        <dt>Order of jobs</dt>
+        <dd>
+          between projects by weight; within a project:{' '}
+          {projects.map((p) => `${p.name} ${policies[p.policy ?? 'fair'] ?? p.policy}`).join(', ')}
+        </dd>
+        {idle && (
+          <>
+            <dt>Idle GPUs</dt>
+            <dd>
+              {idle.default.enabled
+                ? `warned after ${exactly(idle.default.warn_s)}, ` +
+                  `suspended after ${exactly(idle.default.suspend_s)}, ` +
+                  `stopped after ${exactly(idle.default.stop_s)}`
+                : 'no action'}
+            </dd>
+          </>
+        )}
+      </dl>
+      {may('projects.change') && (
+        <div class="two forms">
+          <QuotaForm projects={projects} submit={submit} />
+          {idle && <IdleForm idle={idle} submit={submit} />}
+        </div>
+      )}
+    </>
+  );
+}
+
+function NewToken({ create }: { create: (form: FormData) => void }) {
+  return (
+    <form
+      class="inline"
+      onSubmit={(e) => {
+        e.preventDefault();
+        create(new FormData(e.target as HTMLFormElement));
+      }}
+    >
+      <label>
+        Name <input name="name" required />
+      </label>
+      <label>
+        Scope{' '}
+        <select name="scope">
+          <option value="full">full: everything I may do</option>
+          <option value="read">read only</option>
+        </select>
+      </label>
+      <button>Create token</button>
+      <span class="quiet small">
+        It ends with this session, after 12 hours at the latest. For longer ones: billow token
+        create
+      </span>
+    </form>
+  );
+}
+
 export function Admin() {
   const tokens = useSignal<Token[]>([]);
   const projects = useSignal<Project[]>([]);
@@ -175,16 +527,14 @@ export function Admin() {
       error.value = problem(e);
     }
   };
-  const submit =
-    (run: (form: FormData) => Promise<unknown>, said: (form: FormData) => string) =>
-    (event: Event) => {
-      event.preventDefault();
-      const target = event.target as HTMLFormElement,
-        form = new FormData(target);
-      void attempt(() => run(form), said(form)).then(() => {
-        if (!error.value) target.reset();
-      });
-    };
+  const submit: Submit = (run, said) => (event) => {
+    event.preventDefault();
+    const target = event.target as HTMLFormElement,
+      form = new FormData(target);
+    void attempt(() => run(form), said(form)).then(() => {
+      if (!error.value) target.reset();
+    });
+  };
   const sessions = tokens.value.filter((t) => t.name === session).sort((a, b) => b.id - a.id);
   const s = status.value!;
   return (
@@ -199,271 +549,12 @@ export function Admin() {
           {error.value}
         </p>
       )}
-      <h2>Projects</h2>
-      <div class="scroll" tabIndex={0} role="region" aria-label="Projects">
-        <table>
-          <thead>
-            <tr>
-              <th>Name</th>
-              <th>Weight</th>
-              <th>Quota</th>
-              <th>Members</th>
-            </tr>
-          </thead>
-          <tbody>
-            {projects.value.map((p) => (
-              <tr>
-                <td>
-                  <a href={`#/jobs?show=all&project=${encodeURIComponent(p.name)}`}>{p.name}</a>
-                </td>
-                <td>{p.weight}</td>
-                <td>{quota(p)}</td>
-                <td class="wrap">
-                  {Object.entries(p.members)
-                    .map(([u, r]) => `${u} (${r})`)
-                    .join(', ') || '–'}
-                </td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      </div>
-      {(may('projects.change') || projectsWhere('members.change').length > 0) && (
-        <div class="two forms">
-          {may('projects.change') && (
-            <form
-              class="inline"
-              onSubmit={submit(
-                (f) =>
-                  post('/v1/projects', { name: f.get('name'), weight: Number(f.get('weight')) }),
-                (f) => `Project ${f.get('name')} was created`,
-              )}
-            >
-              <label>
-                New project <input name="name" required pattern="[a-z0-9._\-]+" />
-              </label>
-              <label>
-                Weight <input name="weight" type="number" min="1" value="100" />
-              </label>
-              <button>Add</button>
-            </form>
-          )}
-          {projectsWhere('members.change').length > 0 && (
-            <form
-              class="inline"
-              onSubmit={submit(
-                (f) =>
-                  call('PUT', `/v1/projects/${inPath(f, 'project')}/members/${inPath(f, 'user')}`, {
-                    role: f.get('role'),
-                  }),
-                (f) => `${f.get('user')} is ${f.get('role')} of ${f.get('project')}`,
-              )}
-            >
-              <label>
-                Project{' '}
-                <select name="project">
-                  {projectsWhere('members.change').map((p) => (
-                    <option>{p}</option>
-                  ))}
-                </select>
-              </label>
-              <label>
-                User{' '}
-                <select name="user">
-                  {users.value.map((u) => (
-                    <option>{u.name}</option>
-                  ))}
-                </select>
-              </label>
-              <label>
-                Role{' '}
-                <select name="role">
-                  <option>member</option>
-                  <option>viewer</option>
-                  <option>admin</option>
-                </select>
-              </label>
-              <button>Set</button>
-            </form>
-          )}
-        </div>
-      )}
-      <h2>Users</h2>
-      <div class="scroll" tabIndex={0} role="region" aria-label="Users">
-        <table>
-          <thead>
-            <tr>
-              <th>Name</th>
-              <th>Unix user</th>
-              <th>Role</th>
-              <th>State</th>
-            </tr>
-          </thead>
-          <tbody>
-            {users.value.map((u) => (
-              <tr>
-                <td>{u.name}</td>
-                <td>{u.unix_name ?? ''}</td>
-                <td>{u.role ?? ''}</td>
-                <td>{u.state ?? ''}</td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      </div>
-      {may('users.change') && (
-        <form
-          class="inline"
-          aria-label="New user"
-          onSubmit={submit(
-            (f) =>
-              post('/v1/users', {
-                name: f.get('name'),
-                role: f.get('role'),
-                ...(f.get('unix') ? { unix_name: f.get('unix') } : {}),
-              }),
-            (f) => `User ${f.get('name')} was added`,
-          )}
-        >
-          <label>
-            New user <input name="name" required autocomplete="off" />
-          </label>
-          <label>
-            Unix account <input name="unix" placeholder="the same name" autocomplete="off" />
-          </label>
-          <label>
-            Role{' '}
-            <select name="role">
-              <option>member</option>
-              <option>admin</option>
-              <option>viewer</option>
-            </select>
-          </label>
-          <button>Add the user</button>
-        </form>
-      )}
-      <h2>Policies</h2>
-      <dl class="facts">
-        <dt>Order of jobs</dt>
-        <dd>
-          between projects by weight; within a project:{' '}
-          {projects.value
-            .map((p) => `${p.name} ${policies[p.policy ?? 'fair'] ?? p.policy}`)
-            .join(', ')}
-        </dd>
-        {idle.value && (
-          <>
-            <dt>Idle GPUs</dt>
-            <dd>
-              {idle.value.default.enabled
-                ? `warned after ${exactly(idle.value.default.warn_s)}, ` +
-                  `suspended after ${exactly(idle.value.default.suspend_s)}, ` +
-                  `stopped after ${exactly(idle.value.default.stop_s)}`
-                : 'no action'}
-            </dd>
-          </>
-        )}
-      </dl>
-      {may('projects.change') && (
-        <div class="two forms">
-          <form
-            class="inline"
-            aria-label="Quota"
-            onSubmit={submit(
-              (f) => call('PUT', `/v1/projects/${inPath(f, 'project')}`, quotaOf(f)),
-              (f) => `The quota of ${f.get('project')} was set`,
-            )}
-          >
-            <label>
-              Project{' '}
-              <select name="project">
-                {projects.value.map((p) => (
-                  <option>{p.name}</option>
-                ))}
-              </select>
-            </label>
-            <label>
-              Guaranteed GPUs{' '}
-              <input name="guaranteed" type="number" min="0" step="any" placeholder="same" />
-            </label>
-            <label>
-              Limit <input name="limit" type="number" min="0" step="any" placeholder="same" />
-            </label>
-            <label>
-              Limit per user{' '}
-              <input name="user" type="number" min="0" step="any" placeholder="same" />
-            </label>
-            <label>
-              Order of jobs{' '}
-              <select name="policy">
-                <option value="">unchanged</option>
-                <option value="fair">fair share</option>
-                <option value="shortest">shortest first</option>
-                <option value="fifo">first in, first out</option>
-              </select>
-            </label>
-            <button>Set the quota</button>
-          </form>
-          {idle.value && (
-            <form
-              class="inline"
-              aria-label="Idle GPUs"
-              onSubmit={submit(
-                (f) =>
-                  call('PUT', '/v1/idle', {
-                    enabled: f.get('enabled') === 'on',
-                    warn_s: 60 * Number(f.get('warn')),
-                    suspend_s: 60 * Number(f.get('suspend')),
-                    stop_s: 60 * Number(f.get('stop')),
-                  }),
-                () => 'The idle rule was set',
-              )}
-            >
-              <label>
-                Warn after (min){' '}
-                <input
-                  name="warn"
-                  type="number"
-                  min="0"
-                  step="any"
-                  value={idle.value.default.warn_s / 60}
-                />
-              </label>
-              <label>
-                Suspend after (min){' '}
-                <input
-                  name="suspend"
-                  type="number"
-                  min="0"
-                  step="any"
-                  value={idle.value.default.suspend_s / 60}
-                />
-              </label>
-              <label>
-                Stop after (min){' '}
-                <input
-                  name="stop"
-                  type="number"
-                  min="0"
-                  step="any"
-                  value={idle.value.default.stop_s / 60}
-                />
-              </label>
-              <label class="check">
-                <input name="enabled" type="checkbox" checked={idle.value.default.enabled} />{' '}
-                enabled
-              </label>
-              <button>Set the idle rule</button>
-            </form>
-          )}
-        </div>
-      )}
+      <Projects projects={projects.value} users={users.value} submit={submit} />
+      <Users users={users.value} submit={submit} />
+      <Policies projects={projects.value} idle={idle.value} submit={submit} />
       <h2>Tokens</h2>
-      <form
-        class="inline"
-        onSubmit={(e) => {
-          e.preventDefault();
-          const f = new FormData(e.target as HTMLFormElement);
+      <NewToken
+        create={(f) => {
           void attempt(async () => {
             secret.value = (
               await post<{ token: string }>('/v1/tokens', {
@@ -473,23 +564,7 @@ export function Admin() {
             ).token;
           }, 'The token was created');
         }}
-      >
-        <label>
-          Name <input name="name" required />
-        </label>
-        <label>
-          Scope{' '}
-          <select name="scope">
-            <option value="full">full: everything I may do</option>
-            <option value="read">read only</option>
-          </select>
-        </label>
-        <button>Create token</button>
-        <span class="quiet small">
-          It ends with this session, after 12 hours at the latest. For longer ones: billow token
-          create
-        </span>
-      </form>
+      />
       {secret.value && (
         <p class="secret" role="status">
           Copy it now, it is not shown again: <code>{secret.value}</code>

@@ -132,10 +132,11 @@ function Replicas({ e, act }: { e: Endpoint; act: Act }) {
       {mayChange(e) && (
         <form class="inline" onSubmit={scale}>
           <label>
-            Replicas, at least <Kept name="min" type="number" min="0" value={String(e.min ?? 0)} />
+            Replicas, at least{' '}
+            <Kept name="min" required type="number" min="0" value={String(e.min ?? 0)} />
           </label>
           <label>
-            At most <Kept name="max" type="number" min="1" value={String(e.max ?? 1)} />
+            At most <Kept name="max" required type="number" min="1" value={String(e.max ?? 1)} />
           </label>
           <button class="quiet">Scale</button>
         </form>

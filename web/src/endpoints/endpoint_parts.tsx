@@ -142,6 +142,7 @@ export function Release({ e, act }: { e: Endpoint; act: Act }) {
                 Share of the requests, %{' '}
                 <Kept
                   name="traffic"
+                  required
                   type="number"
                   min="0"
                   max="99"
