@@ -106,8 +106,12 @@ void Pools::look() {
     else
       ++at;
   }
-  for (const auto& [id, settings] : std::map(engine.state().pools))
-    begin(id, settings);
+  // What begins here may change the pools.
+  std::vector<PoolId> pools;
+  for (const auto& [id, settings] : engine.state().pools)
+    pools.push_back(id);
+  for (const PoolId id : pools)
+    begin(id);
 }
 
 void Pools::heard(const Event& event) {
@@ -253,20 +257,24 @@ Pools::Demand Pools::demand_of(PoolId id, const Pool& settings, const Running& r
   return demand;
 }
 
-void Pools::begin(PoolId id, const Pool& settings) {
-  Running* const slot = running(id, settings);
+void Pools::begin(PoolId id) {
+  const std::map<PoolId, Pool>& pools = engine_().state().pools;
+  const auto pool = pools.find(id);
+  if (pool == pools.end())
+    return;
+  Running* const slot = running(id, pool->second);
   const SteadyTime now = clock_.steady();
   if (now - (slot ? slot->ordered_at : began_) > watch_max)
     stop_watching(id);
   if (!slot)
     return;
   Running& r = *slot;
-  const bool offers_due = rents(settings) && now >= r.next_offers && !r.listing;
+  const bool offers_due = rents(pool->second) && now >= r.next_offers && !r.listing;
   if (offers_due)
     refresh_offers(id, r);
   release_known(id, r);
   note_not_ended(id, r);
-  Demand demand = demand_of(id, settings, r);
+  Demand demand = demand_of(id, pool->second, r);
   // An engine that fails is not asked more often because more is wanted of it.
   const bool due = now >= r.next_look || (demand.needs_list && r.list_error.empty());
   if (due && !r.listing) {
@@ -277,9 +285,10 @@ void Pools::begin(PoolId id, const Pool& settings) {
   // on requests a hundred orders take a minute. Each order is under way by itself: one that hangs
   // holds up no other machine.
   for (pool::Order& order : demand.wanted) {
-    if (now < r.next_order || r.in_flight.size() >= ask_at_once_max)
+    const auto still = pools.find(id);  // the order before may have changed the pools
+    if (still == pools.end() || now < r.next_order || r.in_flight.size() >= ask_at_once_max)
       return;
-    begin_order(id, settings, r, std::move(order));
+    begin_order(id, still->second, r, std::move(order));
   }
 }
 

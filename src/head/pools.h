@@ -130,7 +130,7 @@ class Pools {
   bool still_busy(PoolId pool, const std::string& machine) const;
   bool answers(PoolId pool, const std::string& machine) const;
   Demand demand_of(PoolId id, const Pool& settings, const Running& running);
-  void begin(PoolId id, const Pool& settings);
+  void begin(PoolId id);
   void begin_order(PoolId id, const Pool& settings, Running& running, pool::Order order);
   void issue_token(PoolId id, const Pool& settings, const std::shared_ptr<Asked>& asked);
   void create(PoolId id, const std::shared_ptr<Asked>& asked);

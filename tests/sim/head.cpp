@@ -436,7 +436,13 @@ void SimHead::look_back() {
 }
 
 void SimHead::save_snapshot() {
-  (void)journal.save_snapshot(engine->state().seq, control::image(engine->state()));
+  save({engine->state().seq, control::image(engine->state())});
+}
+
+void SimHead::save(Snapshot snapshot) {
+  if (world.mutation == Mutation::snapshot_inexact)  // the number of the next schedule
+    snapshot.bytes.insert(snapshot.bytes.find(']', snapshot.bytes.find("\"next\":[")), "0");
+  (void)journal.save_snapshot(snapshot.seq, snapshot.bytes);
 }
 
 void SimHead::check_state() {
@@ -522,13 +528,32 @@ void SimHead::check_replayed(const control::State& state,
 }
 
 // An image of the state also makes the index that plans here.
+void SimHead::check_index(const control::State& imaged) const {
+  if (const std::string what = index_differs(engine->state().index, imaged.index); !what.empty())
+    broken("the index rebuilt from an image differs in " + what);
+}
+
 void SimHead::check_replay(bool whole) {
   const std::string live = control::image(engine->state());
-  auto imaged = control::restore(live);
+  const auto imaged = control::restore(live);
   if (!imaged)
     broken("an image cannot be read: " + imaged.error().message);
-  if (const std::string what = index_differs(engine->state().index, imaged->index); !what.empty())
-    broken("the index rebuilt from an image differs in " + what);
+  check_index(*imaged);
+  check_replay_of(live, whole);
+}
+
+// The next heads need what is read of the snapshot here.
+void SimHead::check_replay_and_save() {
+  Snapshot snapshot{engine->state().seq, control::image(engine->state())};
+  check_replay_of(snapshot.bytes, false);
+  const auto imaged = read_snapshot(snapshot);
+  if (!imaged)
+    broken("an image cannot be read: " + imaged.error().message);
+  check_index(*imaged);
+  save(std::move(snapshot));
+}
+
+void SimHead::check_replay_of(const std::string& live, bool whole) const {
   for (const bool from_snapshot : {true, false}) {
     if (from_snapshot ? world.disk.snapshots.empty() : !whole)
       continue;

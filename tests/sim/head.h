@@ -54,6 +54,9 @@ class SimHead {
   // The journal alone makes the state that lives here: from its newest snapshot on and, if `whole`,
   // from its beginning.
   void check_replay(bool whole);
+  // Both at once, so that the image is written and read once: it is compared with what the snapshot
+  // before it makes, and saved.
+  void check_replay_and_save();
   void check_state();
   void save_snapshot();
 
@@ -75,6 +78,9 @@ class SimHead {
   void start_pools();
   void check();
   void maybe_crash(const char* where);
+  void save(Snapshot snapshot);
+  void check_index(const control::State& imaged) const;
+  void check_replay_of(const std::string& live, bool whole) const;
   Result<control::State> read_snapshot(const Snapshot& snapshot) const;
   void check_replayed(const control::State& state,
                       const std::string& live,

@@ -65,7 +65,7 @@ bool World::all_is_well() const {
 // Other faults, other people, and new nodes for those that are gone.
 void World::begin_again() {
   bury_gone();
-  head()->save_snapshot();
+  head()->check_replay_and_save();
   calm = false;
   provider->trouble_again();
   draw_character();

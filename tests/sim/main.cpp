@@ -2,6 +2,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -70,7 +71,10 @@ int soak_jobs(std::uint64_t jobs) {
   if (!::mkdtemp(dir.data()))
     return 1;
   const billow::Status done = billow::sim::soak(
-      {.jobs = jobs, .data_dir = dir, .report = [](const billow::sim::SoakFigures& f) {
+      {.jobs = jobs,
+       .data_dir = dir,
+       .report_every = std::clamp<std::uint64_t>(jobs / 10, 10'000, 1'000'000),
+       .report = [](const billow::sim::SoakFigures& f) {
          std::printf(
              "%9llu jobs: %lld KiB resident, journal %llu records of %llu ever, snapshot %lld "
              "bytes, database %lld MiB; %.0f s, %.0f CPU s\n",

@@ -139,7 +139,8 @@ INSTANTIATE_TEST_SUITE_P(
                       std::pair{Mutation::suspended_early, "SuspendedEarly"},
                       std::pair{Mutation::orders_forgotten, "OrdersForgotten"},
                       std::pair{Mutation::secret_unminded, "SecretUnminded"},
-                      std::pair{Mutation::secret_stale, "SecretStale"}),
+                      std::pair{Mutation::secret_stale, "SecretStale"},
+                      std::pair{Mutation::snapshot_inexact, "SnapshotInexact"}),
     [](const auto& info) { return std::string(info.param.second); });
 
 }  // namespace

@@ -211,10 +211,8 @@ void World::trouble() {
     clients->stop_infeasible();
     ended = run_until(now_ns + minutes(1).ns, done);
   }
-  if (is_long() && head()) {
+  if (is_long() && head())
     head()->check_state();
-    head()->check_replay(false);
-  }
   if (!is_long() || ended)
     return;
   if (head())

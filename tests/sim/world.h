@@ -36,6 +36,7 @@ enum class Mutation {
   orders_forgotten,        // a restarted agent takes suspended tasks for running ones
   secret_unminded,         // a job runs although its secret was removed
   secret_stale,            // a job gets a secret's earlier value
+  snapshot_inexact,        // a snapshot has a counter that the state does not have
 };
 
 struct Failure {

@@ -368,13 +368,13 @@ Result<StateImage> read(std::string_view text) {
   return in;
 }
 
-Result<State> state_of(StateImage in) {
+Result<State> state_of(StateImage in, Money money) {
   State state;
   state.seq = in.seq;
   state.at = in.at;
   state.billed = in.billed ? in.billed : in.at;
   state.epoch = in.epoch;
-  state.money = restore_money(std::move(in.money));
+  state.money = std::move(money);
   state.next_job = in.next[0];
   state.next_task = in.next[1];
   state.next_node = in.next[2];
@@ -455,13 +455,17 @@ std::string image(const State& state) {
 }
 
 Result<State> restore(std::string_view text) {
-  return state_of(BILLOW_TRY(read(text)));
+  StateImage in = BILLOW_TRY(read(text));
+  Money money = restore_money(std::move(in.money));
+  return state_of(std::move(in), std::move(money));
 }
 
 Result<std::function<Result<State>()>> read_image(std::string_view text) {
-  const auto in = std::make_shared<const StateImage>(BILLOW_TRY(read(text)));
-  return [in] {
-    return state_of(*in);
+  StateImage in = BILLOW_TRY(read(text));
+  // Most of an image is money, of which a copy costs less than to make it from its image again.
+  const auto money = std::make_shared<const Money>(restore_money(std::exchange(in.money, {})));
+  return [in = std::make_shared<const StateImage>(std::move(in)), money] {
+    return state_of(*in, *money);
   };
 }
 

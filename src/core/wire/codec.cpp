@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <cstring>
 
 #include "base/text.h"
@@ -13,9 +12,8 @@ namespace {
 // The fast path: most of a snapshot consists of numbers.
 template <class I>
 void append_integer(std::string& out, I value) {
-  char digits[24];
-  const char* const end = std::to_chars(digits, digits + sizeof(digits), value).ptr;
-  out.append(digits, static_cast<std::size_t>(end - digits));
+  const fmt::format_int digits(value);
+  out.append(digits.data(), digits.size());
 }
 }  // namespace
 
@@ -27,24 +25,19 @@ void JsonWriter::write_integer(std::string& out, std::uint64_t value) {
 }
 
 void JsonWriter::member(const char* name) {
-  char text[72];
-  const std::size_t bytes = std::strlen(name);
-  char* end = text;
-  if (!first)
-    *end++ = ',';
-  first = false;
-  *end++ = '"';
-  if (bytes + 4 <= sizeof(text)) {  // almost always: in one piece
+  const std::size_t before = out.size(), bytes = std::strlen(name);
+  out.resize_and_overwrite(before + bytes + 4, [&](char* text, std::size_t) {
+    char* end = text + before;
+    if (!first)
+      *end++ = ',';
+    *end++ = '"';
     std::memcpy(end, name, bytes);
     end += bytes;
-  } else {
-    out.append(text, static_cast<std::size_t>(end - text));
-    out += name;
-    end = text;
-  }
-  *end++ = '"';
-  *end++ = ':';
-  out.append(text, static_cast<std::size_t>(end - text));
+    *end++ = '"';
+    *end++ = ':';
+    return static_cast<std::size_t>(end - text);
+  });
+  first = false;
 }
 
 void JsonWriter::write_object(

@@ -46,6 +46,36 @@ TEST(Codec, StoredRecordsNameDefaultsThatAreNotZero) {
   EXPECT_EQ(*back, spec);
 }
 
+// The longest names and numbers, and the least numbers.
+struct Extremes {
+  std::int64_t most = 0, least = 0;
+  std::uint64_t most_unsigned = 0;
+  std::vector<std::int64_t> small;
+  std::int32_t of_a_long_name = 0;
+  template <class S, class V>
+  static constexpr void fields(S& s, V& v) {
+    v("most", s.most);
+    v("least", s.least);
+    v("most_unsigned", s.most_unsigned);
+    v("small", s.small);
+    v("a_name_that_is_longer_than_any_other_that_is_in_use_and_that_fits_into_no_small_buffer",
+      s.of_a_long_name);
+  }
+};
+TEST(Codec, WritesTheLongestNamesAndNumbers) {
+  const Extremes extremes{.most = INT64_MAX,
+                          .least = INT64_MIN,
+                          .most_unsigned = UINT64_MAX,
+                          .small = {0, -1, 9, 10, 99, 100, -100, 1'790'000'000'123'456'789},
+                          .of_a_long_name = INT32_MIN};
+  EXPECT_EQ(to_json_text(extremes),
+            R"({"most":9223372036854775807,"least":-9223372036854775808,)"
+            R"("most_unsigned":18446744073709551615,)"
+            R"("small":[0,-1,9,10,99,100,-100,1790000000123456789],)"
+            R"("a_name_that_is_longer_than_any_other_that_is_in_use_and_that_fits_into_no_small_)"
+            R"(buffer":-2147483648})");
+}
+
 TEST(Codec, ErrorsNameTheWholePath) {
   const auto deep = from_json_text<JobSpec>(R"({"after":[{"job":1},{"kind":"never"}]})");
   ASSERT_FALSE(deep);
