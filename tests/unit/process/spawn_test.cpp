@@ -333,6 +333,23 @@ TEST(Capture, PassesInputAndKeepsWhatFits) {
   EXPECT_EQ(capture(shell("echo 123456"), {.input = {}, .bytes_max = 3})->out, "123");
   EXPECT_EQ(capture(shell("echo 123456"), {.input = {}, .bytes_max = 3, .keep_last = true})->out,
             "56\n");
+  EXPECT_TRUE(capture(shell("echo 123456"), {.input = {}, .bytes_max = 3})->cut);
+  EXPECT_FALSE(capture(shell("echo 123456"), {.input = {}, .bytes_max = 7})->cut);
+}
+
+// An ssh that shares its connection, for example, or the daemon of a command line tool.
+TEST(Capture, DoesNotWaitForWhatWasLeftRunning) {
+  Spawn request = shell("sleep 600 & echo $!; exit 3");
+  request.deadline = system_clock().steady() + seconds(120);
+  const auto before = system_clock().steady();
+  const auto output = capture(request);
+  ASSERT_TRUE(output);
+  const auto left = parse_int(trim(output->out), 1, INT32_MAX);
+  ASSERT_TRUE(left) << output->out;
+  EXPECT_EQ(::kill(static_cast<pid_t>(*left), SIGKILL), 0) << "it may go on";
+  EXPECT_EQ(output->ended.code(), 3);
+  EXPECT_FALSE(output->ended.late);
+  EXPECT_LT(system_clock().steady() - before, seconds(60));
 }
 
 TEST(Spawn, RefusesTheCallsThatWereNamed) {
