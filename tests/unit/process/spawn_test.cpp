@@ -257,6 +257,28 @@ TEST(Spawn, TheDeadlineEndsTheProcessGroup) {
   }
 }
 
+// The server of a file system may be gone, or be a program of the job's user.
+TEST(Spawn, TheDeadlineHoldsForADirectoryThatDoesNotAnswer) {
+  char at[] = "/tmp/billow-silent-XXXXXX";
+  ASSERT_TRUE(::mkdtemp(at));
+  const Fd device(::open("/dev/fuse", O_RDWR | O_CLOEXEC));
+  const std::string options = fmt::format("fd={},rootmode=40000,user_id={},group_id={}",
+                                          device.get(), ::getuid(), ::getgid());
+  if (!device || ::mount("silent", at, "fuse", MS_NOSUID | MS_NODEV, options.c_str()) != 0) {
+    ::rmdir(at);
+    GTEST_SKIP() << "no file system can be served here";
+  }
+  Spawn request = shell("exit 0");
+  request.cwd = std::string(at) + "/below";
+  request.no_new_privs = true;  // which takes a fork
+  request.deadline = system_clock().steady() + seconds(1);
+  const auto output = capture(request);
+  ASSERT_TRUE(output) << output.error().message;
+  EXPECT_TRUE(output->ended.late);
+  EXPECT_EQ(::umount2(at, MNT_DETACH), 0);
+  ::rmdir(at);
+}
+
 TEST(Spawn, TheDeadlineEndsTheWholeTree) {
   Spawn request = shell("setsid sh -c 'setsid sleep 600 & echo $!; sleep 600' & sleep 600");
   request.whole_tree = true;
