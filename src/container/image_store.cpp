@@ -10,10 +10,10 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <filesystem>
 
 #include "base/file.h"
 #include "base/files/remove_tree.h"
+#include "base/files/walk_tree.h"
 #include "base/log.h"
 #include "container/plan.h"
 
@@ -103,15 +103,10 @@ Result<Fd> try_lock(const std::string& path, Duration patience) {
 
 std::uint64_t disk_bytes(const std::string& directory, const std::atomic<bool>* stop) {
   std::uint64_t bytes = 0;
-  std::error_code ec;
-  for (std::filesystem::recursive_directory_iterator
-           at(directory, std::filesystem::directory_options::skip_permission_denied, ec),
-       end;
-       !ec && at != end && !(stop && *stop); at.increment(ec)) {
-    struct stat info {};
-    if (::lstat(at->path().c_str(), &info) == 0)
-      bytes += static_cast<std::uint64_t>(info.st_blocks) * 512;
-  }
+  walk_tree(directory, {.entry = [&](int, const char*, const struct stat& info) {
+              bytes += static_cast<std::uint64_t>(info.st_blocks) * 512;
+              return !(stop && *stop);
+            }});
   return bytes;
 }
 

@@ -21,6 +21,9 @@ constexpr Duration list_slow = seconds(30);
 // an error or not at all, or it has agreed and no list shows that the machine has ended.
 constexpr Duration refused_loud_after = minutes(1), agreed_loud_after = minutes(10);
 constexpr Duration loud_every = minutes(1);
+// A machine that is given back is deleted with the tasks that have not ended this long after their
+// grace periods: a process that hangs in a driver cannot be killed, and the machine is billed.
+constexpr Duration stuck_after = minutes(5);
 
 }  // namespace
 
@@ -56,7 +59,7 @@ void Pools::release_known(PoolId id, Running& r) {
       continue;
     const Ended* const ending = ending_of(r, name, machine.external);
     if ((ending && (ending->second.under_way || ending->second.agreed.ns != 0)) ||
-        still_busy(id, name))
+        must_wait(id, r, name))
       continue;
     const std::string external = ending ? ending->first.second : machine.external;
     if (external.empty() && !can_end_unlisted(r, machine)) {
@@ -70,6 +73,35 @@ void Pools::release_known(PoolId id, Running& r) {
     known.back().twin_of = machine.twin_of;
   }
   end_machines(id, r, std::move(known));
+}
+
+// A released machine waits until its tasks have ended, but not for those that cannot be killed. The
+// machine is deleted with them, and its node falls silent: then its jobs are queued again, or lost.
+bool Pools::must_wait(PoolId id, Running& r, const std::string& machine) {
+  if (!still_busy(id, machine)) {
+    r.emptying.erase(machine);
+    return false;
+  }
+  const SteadyTime now = clock_.steady();
+  const auto [since, is_new] = r.emptying.try_emplace(machine, now);
+  if (is_held(machine) || now - since->second < time_to_empty(id, machine))
+    return true;
+  if (!ending_of(r, machine, engine_().state().machines.at(machine).external))
+    log_error("pool {}: {} is being deleted although its tasks have not ended for {}", name_of(id),
+              machine, format_duration(now - since->second));
+  return false;
+}
+
+// As long as its tasks may take for a last checkpoint and for their end, and some time more.
+Duration Pools::time_to_empty(PoolId pool, const std::string& machine) const {
+  const control::State& state = engine_().state();
+  Duration grace;
+  for (const auto& [node, tasks] : state.tasks_on)
+    if (const auto of = state.nodes.find(node);
+        of != state.nodes.end() && may_answer(of->second, pool, machine))
+      for (const TaskId task : tasks)
+        grace = std::max(grace, state.jobs.at(state.tasks.at(task).job).spec->stop_grace);
+  return grace * 2 + stuck_after;
 }
 
 // A machine without an id is ended by its name only if no list may be expected to say the id.
@@ -99,7 +131,7 @@ void Pools::release_listed(PoolId id,
     const auto of = machines.find(machine.name);
     const bool released = of != machines.end() &&
                           (of->second.state == MachineState::releasing || machine.failed) &&
-                          !still_busy(id, machine.name);
+                          !must_wait(id, r, machine.name);
     if (released && !machine.ended)
       unwanted.push_back(machine);
   }
@@ -232,11 +264,15 @@ std::map<std::string, Duration> Pools::ended_for(PoolId id, const Running& r) co
 
 std::string Pools::ending(const Machine& machine) const {
   const auto found = running_.find(machine.pool);
-  if (machine.state != MachineState::releasing || found == running_.end() || !found->second ||
-      found->second->list_error.empty())
+  if (machine.state != MachineState::releasing || found == running_.end() || !found->second)
     return {};
   const Ended* const ending = ending_of(*found->second, machine.name, machine.external);
-  if (!ending || ending->second.agreed.ns == 0)
+  if (const auto since = found->second->emptying.find(machine.name);
+      !ending && since != found->second->emptying.end() && !is_held(machine.name))
+    return fmt::format("it waits for its jobs to end, until it is deleted with them in {}",
+                       format_duration(since->second + time_to_empty(machine.pool, machine.name) -
+                                       clock_.steady()));
+  if (!ending || ending->second.agreed.ns == 0 || found->second->list_error.empty())
     return {};
   return fmt::format("its provider accepted the deletion {} ago; billed until a list shows its end",
                      format_duration(clock_.steady() - ending->second.agreed));

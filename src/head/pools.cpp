@@ -483,7 +483,7 @@ void Pools::forget_ended(Running& r) {
     const auto of = engine_().state().machines.find(entry.first);
     return of == engine_().state().machines.end() || of->second.state != MachineState::wanted;
   });
-  for (auto* times : {&r.asked, &r.attempted, &r.shown})
+  for (auto* times : {&r.asked, &r.attempted, &r.shown, &r.emptying})
     std::erase_if(*times, [&](const auto& entry) { return ended(entry.first); });
   std::erase_if(r.unanswered, [&](const auto& entry) { return ended(entry.first); });
   std::erase_if(r.endings, [&](const auto& entry) {

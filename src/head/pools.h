@@ -57,7 +57,8 @@ class Pools {
   std::string trouble(PoolId id) const;
   // Where the provider's machines are, for people; empty: not known.
   std::string place(PoolId id) const;
-  // That a machine is being deleted and its provider lists nothing; empty: not so.
+  // That a machine is being deleted and its provider lists nothing, or that its tasks have not
+  // ended yet; empty: neither.
   std::string ending(const Machine& machine) const;
   // Completes what a node says of itself by what its provider knows.
   void complete(NodeOffer& offer);
@@ -101,6 +102,7 @@ class Pools {
         asked;  // machines that the engine accepted since this head started
     std::set<std::string>
         tried;  // machines it was asked for: it may have created one without saying so
+    std::map<std::string, SteadyTime> emptying;  // released, and tasks still run there: since when
     std::set<std::string> given_back;  // without an id: a list was asked for, which may tell it
     std::map<Sought, Ending> endings;
     std::set<std::string> in_flight;                // they are being ordered
@@ -128,6 +130,8 @@ class Pools {
   bool may_answer(const Node& node, PoolId pool, const std::string& machine) const;
   bool is_held(const std::string& disk) const;
   bool still_busy(PoolId pool, const std::string& machine) const;
+  bool must_wait(PoolId id, Running& running, const std::string& machine);
+  Duration time_to_empty(PoolId pool, const std::string& machine) const;
   bool answers(PoolId pool, const std::string& machine) const;
   Demand demand_of(PoolId id, const Pool& settings, const Running& running);
   void begin(PoolId id);

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/limits.h"
 #include "base/text.h"
 #include "pool/boot.h"
 #include "pool/kinds.h"
@@ -57,6 +58,11 @@ Result<std::vector<MachineSighting>> CommandPool::nodes() {
     return pass(done.error(), "list");
   if (done->code != 0)
     return fail(Code::unavailable, fmt::format("list: {}", done->complaint()));
+  // A machine that is missing from a list counts as ended, so a part of a list is none.
+  if (done->cut)
+    return fail(Code::unavailable,
+                fmt::format("list: it printed more than {} MiB; print the pool's machines only",
+                            limits::pool_command_output_bytes_max >> 20));
   std::vector<MachineSighting> out;
   for (const std::string& line : split(done->out, '\n')) {
     const std::string_view text = trim(line);

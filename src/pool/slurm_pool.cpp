@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "base/limits.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "pool/kinds.h"
@@ -271,6 +272,9 @@ Result<std::vector<MachineSighting>> SlurmPool::nodes() {
     return pass(done.error());
   if (done->code != 0)
     return fail(Code::unavailable, fmt::format("squeue: {}", done->complaint()));
+  if (done->cut)  // a machine that is missing from a list counts as ended
+    return fail(Code::unavailable, fmt::format("squeue printed more than {} MiB",
+                                               limits::pool_command_output_bytes_max >> 20));
   return read_list(done->out);
 }
 

@@ -6,27 +6,36 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <optional>
 
 namespace billow::process {
 namespace {
 
 constexpr int poll_ms_max = 1000;
+// What a program leaves running in the background may keep the output open (an ssh that shares its
+// connection, the daemon of a tool). What it prints later is not waited for.
+constexpr Duration output_after_end = seconds(5);
 
-void take(Fd& from, std::string& into, const Capture& how) {
+// True: something had to be left out.
+bool take(Fd& from, std::string& into, const Capture& how) {
   char buffer[65536];
   const ssize_t got = ::read(from.get(), buffer, sizeof buffer);
   if (got < 0 && (errno == EINTR || errno == EAGAIN))
-    return;
-  if (got <= 0)
-    return from.reset();
+    return false;
+  if (got <= 0) {
+    from.reset();
+    return false;
+  }
+  const auto size = static_cast<std::size_t>(got);
   if (how.keep_last) {
-    into.append(buffer, static_cast<std::size_t>(got));
-    if (into.size() > how.bytes_max)
-      into.erase(0, into.size() - how.bytes_max);
-    return;
+    into.append(buffer, size);
+    const std::size_t over = into.size() - std::min(how.bytes_max, into.size());
+    into.erase(0, over);
+    return over > 0;
   }
   const std::size_t left = how.bytes_max - std::min(how.bytes_max, into.size());
-  into.append(buffer, std::min(left, static_cast<std::size_t>(got)));
+  into.append(buffer, std::min(left, size));
+  return size > left;
 }
 
 struct Input {
@@ -62,8 +71,14 @@ Result<Output> capture(Spawn request, const Capture& how) {
     theirs->reset();
   Output output;
   Input input{std::move(in.write), how.input};
+  std::optional<Ended> ended;
+  SteadyTime give_up;
   while (out.read || err.read) {
     Duration left = milliseconds(poll_ms_max);
+    if (!ended && (ended = child.poll()))
+      give_up = system_clock().steady() + output_after_end;
+    if (ended && system_clock().steady() >= give_up)
+      break;
     if (request.deadline.ns != 0) {
       left = std::min(left, request.deadline - system_clock().steady());
       if (left.ns <= 0)
@@ -73,17 +88,17 @@ Result<Output> capture(Spawn request, const Capture& how) {
         {out.read.get(), POLLIN, 0}, {err.read.get(), POLLIN, 0}, {input.to.get(), POLLOUT, 0}};
     ::poll(fds, 3, static_cast<int>(left.ms() + 1));
     if (out.read && fds[0].revents)
-      take(out.read, output.out, how);
+      output.cut |= take(out.read, output.out, how);
     if (err.read && fds[1].revents)
-      take(err.read, output.err, how);
+      (void)take(err.read, output.err, how);
     if (input.to && fds[2].revents)
       input.give();
   }
-  output.ended = child.wait();
+  output.ended = ended ? *ended : child.wait();
   // What it wrote just before it was killed.
   if (out.read) {
     ::fcntl(out.read.get(), F_SETFL, O_NONBLOCK);
-    take(out.read, output.out, how);
+    output.cut |= take(out.read, output.out, how);
   }
   return output;
 }

@@ -17,9 +17,11 @@ struct Capture {
 struct Output {
   Ended ended;
   std::string out, err;
+  bool cut = false;  // `out` is not all that it printed
 };
 
-// Waits until the program has ended and closed its output. At the request's deadline it is killed,
+// Waits until the program has ended and closed its output; for seconds, if something that it left
+// running in the background does not close it. At the request's deadline it is killed,
 // and the output so far is returned with `ended.late`. Only a program that cannot be started is an
 // error.
 Result<Output> capture(Spawn request, const Capture& how = {});

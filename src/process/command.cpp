@@ -45,7 +45,10 @@ Result<CommandResult> run_command(const CommandSpec& spec) {
   if (output.ended.late)
     return fail(Code::timed_out, fmt::format("{} took longer than {}", spec.argv.front(),
                                              format_duration(spec.timeout)));
-  return CommandResult{output.ended.code(), std::move(output.out), std::move(output.err)};
+  return CommandResult{.code = output.ended.code(),
+                       .out = std::move(output.out),
+                       .err = std::move(output.err),
+                       .cut = output.cut};
 }
 
 namespace {

@@ -22,6 +22,7 @@ struct CommandResult {
   int code = 0;  // 128 + signal if a signal ended it
   std::string out;
   std::string err;
+  bool cut = false;  // `out` is only the beginning of what it printed
   // The last line of its output that reports a problem, to be quoted in an error. Never empty.
   std::string complaint() const;
 };

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <linux/close_range.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/ioctl.h>
@@ -14,6 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -304,6 +306,21 @@ pid_t fork_blocked() {
   return pid;
 }
 
+// Whether the child has started, or has said why not, before the deadline, if there is one. The
+// directory that it enters may lie in a file system that does not answer.
+bool has_reported(int report, SteadyTime deadline) {
+  for (;;) {
+    const Duration left = deadline - system_clock().steady();
+    if (deadline.ns != 0 && left.ns <= 0)
+      return false;
+    pollfd fd{report, POLLIN, 0};
+    const int wait_ms =
+        deadline.ns == 0 ? -1 : static_cast<int>(std::min<std::int64_t>(left.ms() + 1, 60'000));
+    if (::poll(&fd, 1, wait_ms) > 0)
+      return true;
+  }
+}
+
 }  // namespace
 
 Result<int> fork_child(const Prepared& prepared) {
@@ -331,6 +348,8 @@ Result<int> fork_child(const Prepared& prepared) {
   report.reset();
   if (request.detached)
     while (::waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {}
+  if (!request.detached && !has_reported(failures.read.get(), request.deadline))
+    return pid;  // it is killed when it is waited for
   Failure failure{};
   ssize_t n = 0;
   while ((n = ::read(failures.read.get(), &failure, sizeof failure)) < 0 && errno == EINTR) {}

@@ -16,7 +16,8 @@ namespace billow::agent {
 namespace {
 
 constexpr int helper_fd = 3;
-constexpr int patience_s = 120;  // of either side, between two pieces
+constexpr int patience_s = 120;                   // of either side, between two pieces
+constexpr Duration start_patience = seconds(10);  // with a directory that may not answer
 
 // Our own program's words: who asked reads them from another of our programs, which says its name
 // before them itself.
@@ -54,6 +55,7 @@ Status run_copy_helper(const CopyHelper& helper, const std::function<Status(int 
   request.fds = {{theirs.get(), helper_fd}};
   request.group = process::Group::session;
   request.on_parent_death = SIGKILL;
+  request.deadline = system_clock().steady() + start_patience;
   auto child = process::spawn(request);
   if (!child)
     return fail(Code::conflict,

@@ -6,11 +6,16 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
+#include <functional>
+#include <map>
 
 #include "agent/content/file_service.h"
+#include "base/clock.h"
 #include "base/crypto.h"
 #include "base/file.h"
+#include "base/files/remove_tree.h"
+#include "base/files/walk_tree.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "core/model/surroundings.h"
 #include "core/wire/confined.h"
@@ -36,43 +41,67 @@ Result<std::string> project_cache(const OwnPlace& work,
   return work.below(relative);
 }
 
-// Never follows links: jobs created what is in there.
+namespace {
+
+constexpr std::int64_t month_min = std::int64_t{30} * 24 * 60;
+constexpr std::int64_t ages_max = 500'000;
+
+// How long a file was neither read nor written: in minutes for a month, in hours from then on. Jobs
+// set these times as they like, so there are few different ages: they are counted in memory.
+std::int64_t age_of(const struct stat& info, std::int64_t now_s) {
+  const std::int64_t used_s = std::max(info.st_atim.tv_sec, info.st_mtim.tv_sec);
+  const std::int64_t minutes = std::max<std::int64_t>(0, (now_s - used_s) / 60);
+  return minutes < month_min ? minutes : std::min(month_min + (minutes - month_min) / 60, ages_max);
+}
+
+std::int64_t bytes_of(const struct stat& info) {
+  return info.st_blocks * 512;
+}
+
+}  // namespace
+
+// Twice through all of them: first how much is how old, then what is too old goes. No list of the
+// files is kept. Never follows links: jobs created what is in there.
 void trim_project_caches(const std::string& work_dir, std::uint64_t bytes_max) {
-  struct File {
-    std::int64_t used_s;
-    std::uint64_t bytes;
-    std::string path;
+  const std::string caches = work_dir + "/caches";
+  const auto most = static_cast<std::int64_t>(std::min<std::uint64_t>(bytes_max, INT64_MAX));
+  const std::int64_t now_s = system_clock().wall().ns / 1'000'000'000;
+  std::map<std::int64_t, std::int64_t, std::greater<>> bytes_by_age;  // the oldest first
+  std::int64_t total = 0;
+  const auto add = [&](int, const char*, const struct stat& info) {
+    if (S_ISREG(info.st_mode)) {
+      bytes_by_age[age_of(info, now_s)] += bytes_of(info);
+      total += bytes_of(info);
+    }
+    return true;
   };
-  std::vector<File> files;
-  std::uint64_t total = 0;
-  std::error_code error;
-  namespace fs = std::filesystem;
-  for (fs::recursive_directory_iterator
-           at(work_dir + "/caches", fs::directory_options::skip_permission_denied, error),
-       end;
-       !error && at != end; at.increment(error)) {
-    struct stat info {};
-    if (::lstat(at->path().c_str(), &info) != 0 || !S_ISREG(info.st_mode))
-      continue;
-    const auto bytes = static_cast<std::uint64_t>(info.st_blocks) * 512;
-    files.push_back(
-        {std::max(info.st_atim.tv_sec, info.st_mtim.tv_sec), bytes, at->path().string()});
-    total += bytes;
+  // What lies deeper than any path reaches would never be found: it is no cache.
+  const auto remove_all = [](int directory, const char* name) {
+    if (const Status gone =
+            remove_tree_of_user(fmt::format("/proc/self/fd/{}/{}", directory, name));
+        !gone)
+      log_warn("a cache has a directory below {} others, which cannot be removed: {}",
+               walk_levels_max, gone.error().message);
+  };
+  walk_tree(caches, {.entry = add, .too_deep = remove_all});
+  std::int64_t excess = total - most;
+  if (excess <= 0)
+    return;
+  // The youngest of those that go: of that age, only as many as must.
+  std::int64_t youngest = 0, of_youngest = 0;
+  for (const auto& [age, bytes] : bytes_by_age) {
+    youngest = age;
+    of_youngest = excess;
+    if ((excess -= bytes) <= 0)
+      break;
   }
-  std::sort(files.begin(), files.end(),
-            [](const File& a, const File& b) { return a.used_s < b.used_s; });
-  for (const File& file : files) {
-    if (total <= bytes_max)
-      return;
-    // Open level by level: a job may replace a directory with a link meanwhile.
-    Fd directory(::open((work_dir + "/caches").c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    const auto parts = split(std::string_view(file.path).substr(work_dir.size() + 8), '/');
-    for (std::size_t i = 0; directory && i + 1 < parts.size(); ++i)
-      directory = Fd(::openat(directory.get(), parts[i].c_str(),
-                              O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-    if (directory && ::unlinkat(directory.get(), parts.back().c_str(), 0) == 0)
-      total -= std::min(total, file.bytes);
-  }
+  walk_tree(caches, {.entry = [&](int directory, const char* name, const struct stat& info) {
+              const std::int64_t age = S_ISREG(info.st_mode) ? age_of(info, now_s) : -1;
+              const bool goes = age > youngest || (age == youngest && of_youngest > 0);
+              if (goes && ::unlinkat(directory, name, 0) == 0 && age == youngest)
+                of_youngest -= bytes_of(info);
+              return true;
+            }});
 }
 
 Result<std::string> plain_path(const std::string& path) {

@@ -1,8 +1,12 @@
 #include "agent/isolate/look_as_user.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "process/each_entry_linux.h"
@@ -10,6 +14,9 @@
 
 namespace billow::agent {
 namespace {
+
+constexpr Duration patience = seconds(3);  // also of a busy node, or to mount it first
+constexpr Duration silent_for = minutes(1);
 
 // System calls only: it runs in a forked process.
 Sight look(const char* path) {
@@ -25,19 +32,54 @@ Sight look(const char* path) {
 
 }  // namespace
 
-Sight look_as_user(const std::optional<Identity>& user, const std::string& path) {
-  if (!user)
-    return look(path.c_str());
+UserLooks::~UserLooks() {
+  for (process::Child& child : stuck_)
+    (void)child.release();
+}
+
+// Empty: no answer.
+std::optional<int> UserLooks::ask(const std::string& whom,
+                                  const std::optional<Identity>& user,
+                                  const std::function<int()>& body) {
+  const SteadyTime begun = system_clock().steady();
+  std::erase_if(stuck_, [](process::Child& child) { return child.poll().has_value(); });
+  std::erase_if(silent_, [&](const auto& entry) { return entry.second < begun; });
+  if (silent_.contains(whom))
+    return std::nullopt;
   process::Spawn request;
-  request.body = [&path] {
-    return static_cast<int>(look(path.c_str()));
-  };
+  request.body = body;
   request.identity = user;
   auto child = process::spawn(request);
   if (!child)
-    return Sight::closed;
-  const int code = child->wait().code();
-  return code <= static_cast<int>(Sight::closed) ? static_cast<Sight>(code) : Sight::closed;
+    return static_cast<int>(Sight::closed);
+  for (int pause_us = 100; system_clock().steady() - begun < patience;
+       pause_us = std::min(2 * pause_us, 20'000)) {
+    if (const auto ended = child->poll())
+      return ended->code();
+    ::usleep(static_cast<useconds_t>(pause_us));
+  }
+  child->signal(SIGKILL);
+  stuck_.push_back(std::move(*child));
+  silent_[whom] = system_clock().steady() + silent_for;
+  return std::nullopt;
+}
+
+Sight UserLooks::look(const std::optional<Identity>& user, const std::string& path) {
+  const auto code = ask(user ? fmt::format("user {}", user->uid) : std::string("the agent"), user,
+                        [&path] { return static_cast<int>(agent::look(path.c_str())); });
+  if (!code)
+    return Sight::silent;
+  return *code < static_cast<int>(Sight::closed) ? static_cast<Sight>(*code) : Sight::closed;
+}
+
+bool UserLooks::answers(const std::string& path) {
+  return ask(path, std::nullopt,
+             [&path] {
+               struct stat info {};
+               (void)::stat(path.c_str(), &info);
+               return 0;
+             })
+      .has_value();
 }
 
 }  // namespace billow::agent

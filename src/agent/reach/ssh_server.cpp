@@ -93,8 +93,9 @@ process::Spawn request_of(const SshPlace& ssh, const std::string& sshd, const st
   for (const std::string& variable : place.env)
     if (variable.starts_with("BILLOW_TASK_KEY="))
       out.env->push_back(variable);
-  out.cwd = place.cwd;
-  out.cwd_or_root = true;
+  // Not the job's directory: its file system may not answer, and the agent's loop waits for the
+  // start. Sessions go there by themselves.
+  out.cwd = "/";
   out.identity = place.identity;
   out.cgroups = place.cgroups;
   if (place.image_entry.empty())  // otherwise each session is confined inside the image

@@ -13,6 +13,7 @@
 #include "agent/content/containers.h"
 #include "agent/content/spare_dirs.h"
 #include "agent/isolate/cgroup.h"
+#include "agent/isolate/look_as_user.h"
 #include "agent/isolate/mig_claims.h"
 #include "agent/isolate/network_guard.h"
 #include "agent/isolate/own_place.h"
@@ -283,6 +284,7 @@ class Tasks {
   Checkpointer checkpointer_;
   MigClaims migs_;
   SecretFiles secret_files_;
+  UserLooks looks_;
   ProjectNetworks project_networks_;
   SshServers ssh_;
   Tunnels tunnels_;

@@ -54,7 +54,8 @@ Result<std::string> make_work_dir(const OwnPlace& work, TaskId task, const UserR
 // On the node's own file system a secret is shown by mounting a whole directory, at a path that
 // does not exist or is empty: mounting over a directory would hide its files. The check runs as the
 // job's user, so that it reveals nothing that the user cannot see.
-Status add_secret_directory(const SecretFiles::Written& secret,
+Status add_secret_directory(UserLooks& looks,
+                            const SecretFiles::Written& secret,
                             const std::optional<Identity>& user,
                             std::vector<BoundVolume>& mounts) {
   const std::string at = secret.wanted_directory();
@@ -75,7 +76,7 @@ Status add_secret_directory(const SecretFiles::Written& secret,
   if (at.empty() ||
       std::any_of(mounts.begin(), mounts.end(), [&](const BoundVolume& m) { return m.path == at; }))
     return refuse(fmt::format("{} exists and is not empty", at.empty() ? "/" : at));
-  switch (look_as_user(user, at)) {
+  switch (looks.look(user, at)) {
     case Sight::nothing:
     case Sight::empty:
       break;
@@ -83,6 +84,8 @@ Status add_secret_directory(const SecretFiles::Written& secret,
       return refuse(fmt::format("{} exists and is not empty", at));
     case Sight::closed:
       return refuse(fmt::format("the job's user may not look into the directory above {}", at));
+    case Sight::silent:
+      return refuse("the file system there does not answer");
   }
   mounts.push_back(mount);
   return {};
@@ -296,7 +299,7 @@ Status Tasks::furnish(Starting& s) {
                              : s.other_root()       ? SecretFiles::usual_place(secret.name)
                                                     : secret.file;
     if (!s.other_root() && !secret.wanted.empty())
-      BILLOW_TRY_VOID(add_secret_directory(secret, s.spec.identity, mounts));
+      BILLOW_TRY_VOID(add_secret_directory(looks_, secret, s.spec.identity, mounts));
   }
   for (const auto& [name, value] : env)
     s.spec.env.push_back(name + "=" + value);
@@ -441,6 +444,16 @@ void Tasks::perform(const effect::StartTask& e) {
       return end_unstarted(
           e.start.task,
           {.kind = ExitKind::exec_failed, .code = 126, .signal = 0, .message = secret.value});
+  // The file server of a volume may be gone: nothing may look at it on this thread then.
+  for (const BoundVolume& volume : e.start.volumes)
+    if (e.start.volumes.size() <= limits::surroundings_max && !looks_.answers(volume.source))
+      return end_unstarted(
+          e.start.task,
+          {.kind = ExitKind::exec_failed,
+           .code = 126,
+           .signal = 0,
+           .message = fmt::format("the volume {} does not answer: is its file server reachable?",
+                                  volume.source)});
   if (const Status sane = check_order(e.start); !sane)
     return refuse(e.start.task, sane.error());
   if (const Status noted = note_leftovers(options_.kept_dir, e.start);

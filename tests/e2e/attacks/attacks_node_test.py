@@ -1,6 +1,7 @@
 """Attacks on a node, by accounts of the machine and by jobs: each is carried out as somebody else
 would, and must fail."""
 import base64
+import contextlib
 import hashlib
 import http.client
 import json
@@ -14,6 +15,7 @@ import time
 import unittest
 
 from rig import BILLOW, Rig, RigTest, poll
+from silent_files import SilentFiles
 
 PYTHON = "/usr/bin/python3"  # that others can execute too
 NOBODY = pwd.getpwnam("nobody")
@@ -248,6 +250,31 @@ class Limits(RigTest):
         self.assertTrue([n for n in half if all_of_it * 0.4 < n <= all_of_it * 0.52], half)
         with open("/proc/sys/kernel/pid_max", encoding="ascii") as f:
             self.assertIn(min(4096, int(f.read()) // 8), one)
+
+    def test_a_file_server_that_goes_away_stops_no_other_job(self):
+        try:
+            silent = SilentFiles(self.rig.file("served"))
+        except OSError as why:
+            self.skipTest(str(why))
+        with contextlib.closing(silent):
+            self.use_what_falls_silent(silent)
+
+    def use_what_falls_silent(self, silent):
+        rig = self.rig
+        rig.ok("secret", "set", "S", "--project", "default", stdin=b"not-for-others")
+        job = rig.ok("submit", "-q", "--", "sleep", "600", cwd=silent.path).text.strip()
+        rig.wait_for(int(job), "running")
+        silent.fall_silent()
+        rig.start("ssh", job, "--", "true")
+        wishes = [
+            rig.submit("--secret", f"S:{silent.path}/here{i}/file", "--", "true") for i in range(5)
+        ]
+        for number in wishes:
+            rig.wait_for(number, "failed", 60)
+        self.assertIn("does not answer", rig.ok("describe", wishes[0]).text)
+        rig.ok("run", "--", "true", timeout=60)
+        self.assertEqual({n["state"] for n in rig.json("nodes")["nodes"]}, {"ready"})
+        rig.ok("stop", "--force", job)
 
 
 @NEEDS_ROOT

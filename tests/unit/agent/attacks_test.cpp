@@ -2,12 +2,15 @@
 // links, pipes and directories at names that can be guessed. Each of these once let a user read or
 // change what only the agent may. They need root: without it the agent has no more rights than the
 // user.
+#include <fcntl.h>
+#include <fmt/format.h>
 #include <grp.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 
 #include "agent/isolate/look_as_user.h"
@@ -332,22 +335,44 @@ TEST_F(OwnDirectory, NothingBelowItIsMadeThroughALink) {
 
 TEST_F(Attack, WhatTheJobsUserCannotSeeIsNotSeenForIt) {
   const std::optional<Identity> user(Identity{nobody, nobody, {}});
+  UserLooks looks;
   const std::string open = root_ + "/for-all";
   ASSERT_EQ(::mkdir(open.c_str(), 0755), 0);
   ASSERT_EQ(::chmod(open.c_str(), 0755), 0);
-  EXPECT_EQ(look_as_user(user, open), Sight::empty);
-  EXPECT_EQ(look_as_user(user, open + "/none"), Sight::nothing);
+  EXPECT_EQ(looks.look(user, open), Sight::empty);
+  EXPECT_EQ(looks.look(user, open + "/none"), Sight::nothing);
   ASSERT_TRUE(write_file_atomic(open + "/file", "x", 0644));
-  EXPECT_EQ(look_as_user(user, open), Sight::used);
-  EXPECT_EQ(look_as_user(user, open + "/file"), Sight::used);
+  EXPECT_EQ(looks.look(user, open), Sight::used);
+  EXPECT_EQ(looks.look(user, open + "/file"), Sight::used);
   // Where only root looks, what is there and what is not look the same; also by a link of the
   // user's own.
   ASSERT_EQ(::symlink(victim_.c_str(), (open + "/link").c_str()), 0);
   for (const std::string& path :
        {victim_, victim_ + "/file", victim_ + "/none", open + "/link", open + "/link/none"})
-    EXPECT_EQ(look_as_user(user, path), Sight::closed) << path;
-  EXPECT_EQ(look_as_user(std::nullopt, victim_ + "/none"), Sight::nothing);
-  EXPECT_EQ(look_as_user(std::nullopt, victim_), Sight::used);
+    EXPECT_EQ(looks.look(user, path), Sight::closed) << path;
+  EXPECT_EQ(looks.look(std::nullopt, victim_ + "/none"), Sight::nothing);
+  EXPECT_EQ(looks.look(std::nullopt, victim_), Sight::used);
+}
+
+// Any user may mount a file system that a program of theirs serves, or does not serve.
+TEST_F(Attack, AFileSystemThatDoesNotAnswerHoldsTheAgentUpOnlyOnce) {
+  const std::optional<Identity> user(Identity{nobody, nobody, {}});
+  const std::string at = root_ + "/hangs", beside = root_ + "/for-all";
+  ASSERT_EQ(::mkdir(at.c_str(), 0755), 0);
+  ASSERT_EQ(::mkdir(beside.c_str(), 0755), 0);
+  ASSERT_EQ(::chmod(beside.c_str(), 0755), 0);
+  const Fd device(::open("/dev/fuse", O_RDWR | O_CLOEXEC));
+  const std::string options =
+      fmt::format("fd={},rootmode=40000,user_id={},group_id={}", device.get(), nobody, nobody);
+  if (!device || ::mount("hangs", at.c_str(), "fuse", MS_NOSUID | MS_NODEV, options.c_str()) != 0)
+    GTEST_SKIP() << "no file system can be served here: " << ::strerrordesc_np(errno);
+  UserLooks looks;
+  const SteadyTime begun = system_clock().steady();
+  for (int i = 0; i < 20; ++i)
+    EXPECT_EQ(looks.look(user, at + "/x"), Sight::silent);
+  EXPECT_EQ(looks.look(std::nullopt, beside), Sight::empty) << "others are not held up";
+  EXPECT_LT(system_clock().steady() - begun, seconds(10));
+  EXPECT_EQ(::umount2(at.c_str(), MNT_DETACH), 0);
 }
 
 // ---- volumes

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -70,6 +71,35 @@ TEST_F(ProjectCaches, WhatAJobLinkedToIsNeitherCountedNorRemoved) {
   trim_project_caches(work, 0);
   EXPECT_TRUE(file_exists(root + "/elsewhere/precious"));
   EXPECT_FALSE(file_exists(one + "/own"));
+}
+
+// A job can make directories far deeper than any path reaches: the walk through them takes neither
+// memory for each level's path nor a descriptor for each level, and ends.
+TEST_F(ProjectCaches, DirectoriesThatAreTooDeepAreRemoved) {
+  put(one + "/kept", 1);
+  const std::string name(200, 'd');
+  int at = ::open(one.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  for (int level = 0; level < 1200; ++level) {
+    ASSERT_EQ(::mkdirat(at, name.c_str(), 0755), 0);
+    const int below = ::openat(at, name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    ::close(at);
+    at = below;
+    ASSERT_GE(at, 0);
+  }
+  const int file = ::openat(at, "hidden", O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+  ::close(at);
+  // Removed, however many descriptors hold it: its last name has gone.
+  rlimit files{}, few{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &files), 0);
+  few = {std::min<rlim_t>(files.rlim_cur, 700), files.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  trim_project_caches(work, 10 << 20);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &files), 0);
+  struct stat info {};
+  ASSERT_EQ(::fstat(file, &info), 0);
+  EXPECT_EQ(info.st_nlink, 0u);
+  ::close(file);
+  EXPECT_TRUE(file_exists(one + "/kept"));
 }
 
 TEST_F(ProjectCaches, NothingThereIsNoTrouble) {

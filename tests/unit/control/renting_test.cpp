@@ -291,6 +291,12 @@ TEST(Renting, APoolStaysBelowItsDollarsPerHourAndMachinesPerMinute) {
   w.must(PlanPools{});
   EXPECT_EQ(w.wanted().size(), 2u);
 
+  Renting least;
+  p.machines_min = 3;
+  least.must(AddPool{p});
+  least.must(PlanPools{});
+  EXPECT_EQ(least.wanted().size(), 2u) << "a minimum costs no more than the pool may";
+
   Renting fast;
   Pool q = fast.pool("lq", "command");
   q.machines_max = 100;

@@ -21,6 +21,23 @@ class Ending : public Pooled {
     ASSERT_TRUE(has("cloud-1")) << "no list has shown its end";
   }
   const Machine& machine() const { return state().machines.at("cloud-1"); }
+  // The machine joins, and its job begins.
+  void run_its_job() {
+    const Machine m = machine();
+    run(OrderToken{.machine = m.name,
+                   .hash = sha256_hex("join"),
+                   .user = state().users.begin()->first,
+                   .pool = m.pool,
+                   .life = hours(1)});
+    const std::string key = *public_key_of(make_signing_key());
+    run(JoinNode{state().token_by_hash.at(sha256_hex("join")), m.name, key});
+    run(AgentHello{
+        control::node_offer(m.name, 8), {}, state().token_by_hash.at(control::node_key_hash(key))});
+    ASSERT_EQ(state_of("cloud-1"), MachineState::here);
+    const TaskId task = state().jobs.begin()->second.tasks.at(0);
+    run(AgentReport{state().nodes.begin()->first,
+                    {.task = task, .state = TaskState::running, .started_at = clock.wall_now}});
+  }
   WallTime began, accepted;
 };
 
@@ -66,24 +83,36 @@ TEST_F(Ending, IsBilledAsLongAsListsShowIt) {
   EXPECT_GE((state().machine_bills[0].to - shown).ns, seconds(-15).ns);
 }
 
+// Its jobs are asked to end first. One that hangs in a driver cannot be killed.
+TEST_F(Ending, AMachineIsEndedWithTasksThatDoNotEnd) {
+  order(1);
+  run_its_job();
+  const JobId job = state().jobs.begin()->first;
+  const Duration grace = state().jobs.begin()->second.spec->stop_grace;
+  run(ReleaseMachine{"cloud-1", "released by ana"});
+  pass(minutes(1));
+  EXPECT_TRUE(script.released.empty()) << "its job has a grace period";
+  EXPECT_TRUE(pools->ending(machine()).starts_with("it waits for its jobs to end, until it is"))
+      << pools->ending(machine());
+  pass(grace * 2 + minutes(3));
+  EXPECT_TRUE(script.released.empty());
+  pass(minutes(2));
+  ASSERT_FALSE(script.released.empty());
+  EXPECT_EQ(script.released.front(), "i-1");
+  script.listed.clear();
+  run(NodeSilent{state().nodes.begin()->first, seconds(20)});
+  pass(minutes(1));
+  EXPECT_FALSE(has("cloud-1"));
+  ASSERT_TRUE(state().find_job(job));
+  EXPECT_EQ(state().find_job(job)->state, JobState::queued) << "it was asked to leave";
+}
+
 // A job may still run on it, so it is kept until somebody gives it back.
 TEST_F(Ending, ASilentMachineIsEndedAtOnceOnceItIsReleased) {
   order(1);
-  const Machine m = machine();
-  run(OrderToken{.machine = m.name,
-                 .hash = sha256_hex("join"),
-                 .user = state().users.begin()->first,
-                 .pool = m.pool,
-                 .life = hours(1)});
-  const std::string key = *public_key_of(make_signing_key());
-  run(JoinNode{state().token_by_hash.at(sha256_hex("join")), m.name, key});
-  run(AgentHello{
-      control::node_offer(m.name, 8), {}, state().token_by_hash.at(control::node_key_hash(key))});
-  ASSERT_EQ(state_of("cloud-1"), MachineState::here);
+  run_its_job();
   const JobId job = state().jobs.begin()->first;
-  const TaskId task = state().jobs.begin()->second.tasks.at(0);
   const NodeId node = state().nodes.begin()->first;
-  run(AgentReport{node, {.task = task, .state = TaskState::running, .started_at = clock.wall_now}});
   EXPECT_EQ(control::silent_note(state(), machine()), "");
   run(NodeSilent{node, seconds(20)});
   const std::string note = control::silent_note(state(), machine());

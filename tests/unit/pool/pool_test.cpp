@@ -273,6 +273,20 @@ TEST(CommandPool, ListsByNameWhateverElseIsPrinted) {
   EXPECT_EQ((*listed)[1].external, "cloud-2");
 }
 
+// A machine that is missing from a list counts as ended, and is billed on.
+TEST(CommandPool, APartOfAListIsNoList) {
+  billow::Pool p;
+  p.name = "cloud";
+  p.kind = "command";
+  p.list_command = "yes 'other-1 i-3' | head -c 4200000; echo; echo cloud-1 i-77";
+  CommandPool pool(p, {});
+  const auto listed = pool.nodes();
+  ASSERT_FALSE(listed);
+  EXPECT_EQ(listed.error().code, Code::unavailable);
+  EXPECT_EQ(listed.error().message,
+            "list: it printed more than 4 MiB; print the pool's machines only");
+}
+
 TEST(CommandPool, AListOrADeletionThatHangsFailsBeforeACreationWould) {
   billow::Pool p;
   p.name = "cloud";

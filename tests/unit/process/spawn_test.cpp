@@ -257,6 +257,28 @@ TEST(Spawn, TheDeadlineEndsTheProcessGroup) {
   }
 }
 
+// The server of a file system may be gone, or be a program of the job's user.
+TEST(Spawn, TheDeadlineHoldsForADirectoryThatDoesNotAnswer) {
+  char at[] = "/tmp/billow-silent-XXXXXX";
+  ASSERT_TRUE(::mkdtemp(at));
+  const Fd device(::open("/dev/fuse", O_RDWR | O_CLOEXEC));
+  const std::string options = fmt::format("fd={},rootmode=40000,user_id={},group_id={}",
+                                          device.get(), ::getuid(), ::getgid());
+  if (!device || ::mount("silent", at, "fuse", MS_NOSUID | MS_NODEV, options.c_str()) != 0) {
+    ::rmdir(at);
+    GTEST_SKIP() << "no file system can be served here";
+  }
+  Spawn request = shell("exit 0");
+  request.cwd = std::string(at) + "/below";
+  request.no_new_privs = true;  // which takes a fork
+  request.deadline = system_clock().steady() + seconds(1);
+  const auto output = capture(request);
+  ASSERT_TRUE(output) << output.error().message;
+  EXPECT_TRUE(output->ended.late);
+  EXPECT_EQ(::umount2(at, MNT_DETACH), 0);
+  ::rmdir(at);
+}
+
 TEST(Spawn, TheDeadlineEndsTheWholeTree) {
   Spawn request = shell("setsid sh -c 'setsid sleep 600 & echo $!; sleep 600' & sleep 600");
   request.whole_tree = true;
@@ -333,6 +355,23 @@ TEST(Capture, PassesInputAndKeepsWhatFits) {
   EXPECT_EQ(capture(shell("echo 123456"), {.input = {}, .bytes_max = 3})->out, "123");
   EXPECT_EQ(capture(shell("echo 123456"), {.input = {}, .bytes_max = 3, .keep_last = true})->out,
             "56\n");
+  EXPECT_TRUE(capture(shell("echo 123456"), {.input = {}, .bytes_max = 3})->cut);
+  EXPECT_FALSE(capture(shell("echo 123456"), {.input = {}, .bytes_max = 7})->cut);
+}
+
+// An ssh that shares its connection, for example, or the daemon of a command line tool.
+TEST(Capture, DoesNotWaitForWhatWasLeftRunning) {
+  Spawn request = shell("sleep 600 & echo $!; exit 3");
+  request.deadline = system_clock().steady() + seconds(120);
+  const auto before = system_clock().steady();
+  const auto output = capture(request);
+  ASSERT_TRUE(output);
+  const auto left = parse_int(trim(output->out), 1, INT32_MAX);
+  ASSERT_TRUE(left) << output->out;
+  EXPECT_EQ(::kill(static_cast<pid_t>(*left), SIGKILL), 0) << "it may go on";
+  EXPECT_EQ(output->ended.code(), 3);
+  EXPECT_FALSE(output->ended.late);
+  EXPECT_LT(system_clock().steady() - before, seconds(60));
 }
 
 TEST(Spawn, RefusesTheCallsThatWereNamed) {

@@ -280,10 +280,10 @@ class Planner {
 
   void keep_minimum() {
     for (const auto& [id, pool] : state_.pools) {
-      while (draft_.count[id] < pool.machines_min && orders_left(pool, now_) > draft_.ordered[id]) {
+      while (draft_.count[id] < pool.machines_min) {
         const Source* best = nullptr;
         for (const Source& source : sources_) {
-          if (source.pool != &pool || !takes_orders(source))
+          if (source.pool != &pool || !takes_orders(source) || !may_order(source, 1))
             continue;
           if (!best || price_per_useful_gpu(source, source.gpus()) <
                            price_per_useful_gpu(*best, best->gpus()))
