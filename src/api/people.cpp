@@ -281,8 +281,12 @@ Result<const User*> user_of_account(const control::State& state,
   if (found && uid != 0 && (found->starts_heads || control::runs_as_root(*found)))
     return refused("this Billow user cannot sign in by account", "log in with a token");
   if (!found && known && known->state != UserState::active)
-    return refused(fmt::format("user {} is {}", known->name, enum_name(known->state)),
-                   "ask an admin: billow user set NAME --enable");
+    return refused(
+        fmt::format("user {} is {}", known->name, enum_name(known->state)),
+        known->state == UserState::removed
+            ? fmt::format("ask an admin to create the user again: billow user create {}{}",
+                          known->name, known->name == account ? "" : " --unix-name " + account)
+            : fmt::format("ask an admin: billow user set {} --enable", known->name));
   if (!found && (known || uid == 0))
     return refused(fmt::format("the Billow user {} runs jobs as another account", account),
                    "ask an admin for a token: billow token create first --user NAME");

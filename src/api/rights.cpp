@@ -19,7 +19,8 @@ Status allowed(const control::Principal& who, Need need) {
                                                        "create one: billow token create --node");
     case Need::look:
       if (who.scope == TokenScope::join)
-        return forbidden("a join token can only let machines join");
+        return forbidden("a join token can only let machines join",
+                         "people need a token of their own: billow token create NAME --user USER");
       if (who.scope == TokenScope::gateway)
         return forbidden("a gateway's token can only be used by a gateway");
       return who.scope != TokenScope::node

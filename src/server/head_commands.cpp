@@ -422,7 +422,7 @@ Result<std::string> start_head_apart(head::HeadOptions options, const Parsed& pa
 int up_in_background(const head::HeadOptions& options, const Parsed& parsed) {
   std::string where;
   if (answers(options.data_dir, where)) {
-    print(fmt::format("billow is already running: {}\n", where));
+    tell_it_runs(parsed, where, options.data_dir);
     return 0;
   }
   if (const Status made = make_directories(options.data_dir, 0700); !made)
@@ -451,7 +451,7 @@ int up_in_background(const head::HeadOptions& options, const Parsed& parsed) {
     if (error.message.find("in use by another head") == std::string::npos ||
         !within([&] { return answers(options.data_dir, where); }, seconds(10)))
       return report(error);
-    print(fmt::format("billow is already running: {}\n", where));
+    tell_it_runs(parsed, where, options.data_dir);
     return 0;
   }
   if (!answers(options.data_dir, where))

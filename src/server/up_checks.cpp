@@ -30,10 +30,7 @@ std::optional<int> beside_another_head(const Parsed& parsed, const head::HeadOpt
         "{}data in {}", other.address.empty() ? "" : other.address + ", ", other.data_dir);
     if (!data_is_named(parsed.get("data"))) {
       if (parsed.has("background")) {
-        print(fmt::format("billow is already running: {}\n", place));
-        if (parsed.has("sim"))
-          say("note: it keeps the GPUs that it was started with; for --sim, stop it first: " +
-              down_command(other.data_dir));
+        tell_it_runs(parsed, place, other.data_dir);
         return 0;
       }
       return report({Code::conflict,
@@ -49,6 +46,20 @@ std::optional<int> beside_another_head(const Parsed& parsed, const head::HeadOpt
                       place));
   }
   return std::nullopt;
+}
+
+void tell_it_runs(const Parsed& parsed, const std::string& place, const std::string& data_dir) {
+  print(fmt::format("billow is already running: {}\n", place));
+  std::string unused;
+  for (const std::string& name : parsed.order())
+    if (name != "background" && name != "data" && name != "verbose" && name != "log-json" &&
+        unused.find("--" + name) == std::string::npos)
+      unused += fmt::format("{}--{}", unused.empty() ? "" : ", ", name);
+  if (!unused.empty())
+    say(
+        fmt::format("note: it keeps the options it was started with, so {} had no effect; to start "
+                    "it again with other options (jobs continue): {}, then this command",
+                    unused, down_command(data_dir)));
 }
 
 Status check_gpus_are_free(const head::HeadOptions& options) {

@@ -19,6 +19,10 @@ std::optional<int> beside_another_head(const Parsed& parsed, const head::HeadOpt
 // Two heads of different users must not give out the same GPUs: an error names the other user.
 Status check_gpus_are_free(const head::HeadOptions& options);
 
+// `up --background` where a head runs already: says so, and which of the options given now it did
+// not take, because it keeps those that it was started with.
+void tell_it_runs(const Parsed& parsed, const std::string& place, const std::string& data_dir);
+
 // --system: the head serves every account of this machine. An error where this user may not.
 Status set_system(const Parsed& parsed, head::HeadOptions& options);
 

@@ -101,6 +101,38 @@ test('5 give a budget more', () =>
     );
   }));
 
+test('nothing on the overview and in the list of jobs is cut on a phone', async () => {
+  const { page, context, trouble } = await open(browser, { width: 390, height: 844, touch: true });
+  const half = submit('--name', 'half', '--gpus', '0.5', '--', 'sleep', '600');
+  const words = 'a reason of many words '.repeat(40);
+  submit('--name', 'night-words', '--', 'false');
+  await go(page, '/jobs');
+  await page.waitForSelector('.vrow');
+  const cut = await page
+    .locator('.vrow > span:has(a)')
+    .first()
+    .evaluate((cell) => {
+      const link = cell.querySelector('a');
+      link.textContent = '140.19';
+      return [cell, link].filter((e) => e.scrollWidth > e.clientWidth && e.clientWidth).length;
+    });
+  equal(cut, 0, 'the number of an element of an array is readable');
+  await go(page, '/');
+  await page.waitForSelector('.tile .share:text("50 % held, idle")', { timeout: 90_000 });
+  const outside = await page
+    .locator('.tile .head')
+    .evaluateAll((all) => all.filter((h) => h.scrollWidth > h.clientWidth).length);
+  equal(outside, 0, 'no tile is wider than its place');
+  const tall = await page.locator('.attention li a').evaluateAll((all, text) => {
+    all[0].textContent = text;
+    return all[0].clientHeight / parseFloat(getComputedStyle(all[0]).lineHeight);
+  }, words);
+  ok(tall < 3.5, `a long failure takes ${tall} lines`);
+  billow('stop', '--force', '--wait', half);
+  equal(trouble, [], 'no errors in the console');
+  await context.close();
+});
+
 test('lists under More are cards on a phone, and tables where they fit', async () => {
   const { page, context, trouble } = await open(browser, { width: 390, height: 844, touch: true });
   const { tmpdir } = await import('node:os');

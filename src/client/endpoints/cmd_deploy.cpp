@@ -154,7 +154,7 @@ std::string awaited(const Json& e) {
     return "the gateway is starting";
   if (e["replicas"].items().empty())
     return "its replica is being started";
-  return "its replica is not healthy yet";
+  return "its replica does not answer its health check on $PORT yet";
 }
 
 bool needs_a_key(const Json& endpoint) {

@@ -462,7 +462,13 @@ int explain_endpoint(const Parsed& parsed, const std::string& name) {
         fmt::format("replica (job {}, revision {}) is {}\n{}", r["id"].uint_or(0),
                     r["revision"].uint_or(0), r["state"].str_or("?"), explanation_text(r, now()));
   if (e["reasons"].items().empty() && e["replicas"].items().empty())
-    text += "  nothing blocks it\n";
+    text += e["coming"].uint_or(0) == 0
+                ? "  nothing blocks it\n"
+                : fmt::format(
+                      "  {} started and did not answer the health check yet: the program "
+                      "must listen on port $PORT (`billow logs {}`, `billow deploy --help` "
+                      "on --health)\n",
+                      e["coming"].uint_or(0) == 1 ? "a replica" : "replicas", name);
   print(text);
   return 0;
 }

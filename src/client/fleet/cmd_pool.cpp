@@ -1,8 +1,10 @@
 // Pools: where machines come from when the queue needs them.
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "base/text.h"
 #include "client/fleet/pool_options.h"
@@ -52,11 +54,22 @@ constexpr OptionSpec pool_options[] = {
     {"option", 0, "KEY=VALUE", "further option of this kind of pool", true},
 };
 
+// "A100" is the name of several types; "A10" is close to one.
+std::string type_hint(const std::string& text) {
+  std::string known;
+  for (const std::string& type : gpu_type_names())
+    if (lower(type).starts_with(lower(text)))
+      known += (known.empty() ? "" : ", ") + type;
+  if (known.empty())
+    known = nearest(text, gpu_type_names());
+  return known.empty() ? "set it with --gpu, e.g. --gpu 8xH100; see `billow prices --gpus`"
+                       : fmt::format("did you mean {}? all types: `billow prices --gpus`", known);
+}
+
 Result<std::string> gpu_type_of(const std::string& text) {
   const GpuTypeFacts* facts = find_gpu_type(text);
   if (!facts)
-    return fail(Code::invalid, fmt::format("unknown GPU type \"{}\"", text),
-                "set it with --gpu, e.g. --gpu 8xH100; see `billow prices --gpus`");
+    return fail(Code::invalid, fmt::format("unknown GPU type \"{}\"", text), type_hint(text));
   return std::string(facts->type);
 }
 
@@ -199,17 +212,56 @@ Status check_rights(Client& client, const std::string& pool) {
       fmt::format("{}; then repeat this command", (*account)["remedy"].str_or("grant them")));
 }
 
+// A command pool's commands run in / on the head's machine. One that names a program by a relative
+// path means the directory of the person who types it; that is known only on the head's machine.
+Status settle_command(std::string& command, const char* option, const HeadAddress& head) {
+  const std::string program = command.substr(0, command.find_first_of(" \t\n"));
+  if (program.find('/') == std::string::npos ||
+      program.find_first_of("\"'`$\\;&|<>(){}*?[]#~=") != std::string::npos)
+    return {};
+  const bool here = head.endpoint.address.is_unix(), relative = program[0] != '/';
+  if (!here)
+    return relative ? fail(Code::invalid,
+                           fmt::format("--{} {}: the path is relative, and the command runs on the "
+                                       "head's machine",
+                                       option, program),
+                           "give the absolute path of the program on the head's machine")
+                    : Status{};
+  std::error_code ignored;
+  const std::string path = std::filesystem::absolute(program, ignored).lexically_normal().string();
+  struct stat info {};
+  const bool found = ::stat(path.c_str(), &info) == 0;
+  if (!found && relative)
+    return fail(Code::invalid, fmt::format("--{} {}: {} does not exist", option, program, path),
+                "check the path; relative paths start in the current directory");
+  if (found && S_ISREG(info.st_mode) && (info.st_mode & 0111) == 0)
+    return fail(Code::invalid, fmt::format("--{} {}: {} is not executable", option, program, path),
+                fmt::format("chmod +x {}", path));
+  command.replace(0, program.size(), path);
+  return {};
+}
+
+Status settle_commands(Pool& pool, const HeadAddress& head) {
+  if (pool.kind != "command")
+    return {};
+  BILLOW_TRY_VOID(settle_command(pool.create_command, "create", head));
+  BILLOW_TRY_VOID(settle_command(pool.list_command, "list", head));
+  return settle_command(pool.delete_command, "delete", head);
+}
+
 int pool_add(const Parsed& p) {
   if (p.operands.size() != 2)
     return report_usage(
         {Code::invalid, "a pool kind and a name are required",
          "for example: billow pool add slurm fast --partition gpu --gres gpu:h100:8 --max 16"});
-  const auto pool = read_pool(p);
+  auto pool = read_pool(p);
   if (!pool)
     return report_usage(pool.error());
   auto client = connect(p);
   if (!client)
     return report(client.error());
+  if (const Status ok = settle_commands(*pool, client->address()); !ok)
+    return report_usage(ok.error());
   auto answer = client->post("/v1/pools", wire::to_json_text(*pool));
   if (!answer)
     return report(answer.error());

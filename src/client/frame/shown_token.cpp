@@ -61,6 +61,9 @@ Error explain_connection(Error error, const std::string& url, bool pinned) {
                           "new token there"
                         : "the head's certificate is self-signed: use a token created by it, which "
                           "carries its fingerprint (`billow login` also takes --fingerprint)";
+  else if (url.starts_with("https://") &&
+           error.message.find("wrong version number") != std::string::npos)
+    error.hint = "this address does not use TLS: try http://" + url.substr(8);
   else if (url.starts_with("http://") && error.code == Code::unavailable)
     error.hint = "a head that listens on the network uses https: try https://…";
   return error;

@@ -148,7 +148,8 @@ std::optional<ClockTime> clock_at_end(std::string_view text, WallTime now) {
     if (text.size() < size)
       continue;
     const std::string_view clock = text.substr(text.size() - size);
-    if (clock.find(':') == std::string_view::npos ||
+    // Times are written with two digits; " 3:00" is a text about every day, not a moment.
+    if (clock.find(':') == std::string_view::npos || clock.front() == ' ' ||
         clock.find_first_not_of("0123456789:- ") != std::string_view::npos)
       continue;
     // Without a date it is the one nearest to now.

@@ -66,8 +66,13 @@ int cmd_env_save(const Parsed& parsed) {
     return report_usage({Code::invalid, "env save needs a name and a directory",
                          "for example: billow env save torch ./venv"});
   const std::string name = parsed.operands[0];
-  if (const Status ok = check_name("environment", name); !ok)
+  if (const Status ok = check_name("environment", name); !ok) {
+    if (parsed.operands.size() == 2 && check_name("environment", parsed.operands[1]))
+      return report_usage(
+          {Code::invalid, fmt::format("\"{}\" is a directory, not a name", name),
+           fmt::format("the name comes first: billow env save {} {}", parsed.operands[1], name)});
     return report_usage(ok.error());
+  }
   std::string directory = parsed.operands.size() > 1 ? parsed.operands[1] : "";
   for (const char* variable : {"VIRTUAL_ENV", "CONDA_PREFIX"})
     if (const char* active = ::getenv(variable); directory.empty() && active && *active)

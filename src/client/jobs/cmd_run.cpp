@@ -64,9 +64,20 @@ std::string failed_rank(const Json& job) {
                      printable((*worst)["node"].str_or("?")), printable(text));
 }
 
-// A head on this machine copies nothing by default, and machines of its pools have other files.
-void hint_at_sync(const Json& job) {
+// What to do about a command that could not be started. A head on this machine copies nothing by
+// default, and machines of its pools have other files.
+void hint_at_start(const Json& job) {
   const auto text = job.at("exit", "text").str_or("");
+  if (const auto program = text.substr(0, text.find(": ")); program.starts_with("exec ")) {
+    if (text.ends_with(": Permission denied"))
+      (void)write_all(STDERR_FILENO, fmt::format("hint: make it executable: chmod +x {}\n",
+                                                 printable(program.substr(5))));
+    else if (text.ends_with(": No such file or directory"))
+      (void)write_all(
+          STDERR_FILENO,
+          "hint: the node has no such program in the job's PATH, or lacks the interpreter "
+          "in its first line; check the name, or give its path on the node\n");
+  }
   if (text.find("enter the working directory ") != std::string_view::npos &&
       text.ends_with("No such file or directory"))
     (void)write_all(STDERR_FILENO, "hint: the directory is not on the node; --sync copies it\n");
@@ -89,7 +100,7 @@ int finish_session(const Result<AttachEnd>& end, const AttachOptions& options) {
     say(fmt::format("job {}: {}", end->job["label"].str_or("?"),
                     end->job.at("exit", "text").str_or("failed")));
   if (!options.json)
-    hint_at_sync(end->job);
+    hint_at_start(end->job);
   return end->exit_code;
 }
 

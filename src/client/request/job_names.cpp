@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "client/frame/console.h"
 #include "client/request/job_request.h"
+#include "net/http/http.h"
 
 namespace billow::client {
 namespace {
@@ -119,7 +120,12 @@ Result<std::string> job_of(Client& client, const std::string& word, NameUse use)
     const std::vector<Candidate> ended = BILLOW_TRY(named(client, word, "all"));
     if (ended.empty()) {
       const auto element = element_called(client, word);
-      return !element || !element->empty() ? element : nobody_called(word);
+      if (!element || !element->empty())
+        return element;
+      if (client.get("/v1/nodes/" + net::percent_encode(word)))
+        return fail(Code::not_found, fmt::format("{} is a node, not a job", word),
+                    fmt::format("see it with: billow nodes {}", word));
+      return nobody_called(word);
     }
     say_which(word, ended, ended.front());
     return fmt::format("{}", ended.front().id);

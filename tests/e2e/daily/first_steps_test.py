@@ -164,6 +164,18 @@ class SharedMachine(unittest.TestCase):
         token = os.stat(self.home("nobody") + "/state/billow/machine-token.json")
         self.assertEqual(token.st_mode & 0o777, 0o600)
 
+    def test_options_that_a_running_head_does_not_take_are_named(self):
+        self.up()
+        done = self.rig.cli("up", "--background", "--system", "--listen", "127.0.0.1:0")
+        self.assertEqual(done.code, 0, done)
+        self.assertIn("already running: ", done.text)
+        self.assertIn("--system, --listen had no effect", done.errors)
+        self.assertIn("billow down", done.errors)
+        self.assertFalse(os.path.exists(self.socket))
+        plain = self.rig.cli("up", "--background")
+        self.assertIn("already running: ", plain.text)
+        self.assertEqual(plain.errors, "", "nothing was asked for that it does not do")
+
     def test_nobody_becomes_somebody_else(self):
         self.up("--system")
         self.rig.ok("user", "create", "daemon", "--unix-name", "bin")
@@ -188,6 +200,10 @@ class SharedMachine(unittest.TestCase):
         refused = self.as_user("nobody", "ps")
         self.assertEqual(refused.code, 1, refused)
         self.assertIn("removed", refused.errors)
+        # The way back that it names works.
+        self.assertIn("billow user create ana --unix-name nobody", refused.errors)
+        self.rig.ok("user", "create", "ana", "--unix-name", "nobody")
+        self.assertEqual(self.as_user("nobody", "ps").code, 0)
 
     def test_the_policy_of_the_machine_decides(self):
         self.rig.environment["BILLOW_NODE_POLICY"] = self.rig.node_policy("allow daemon")

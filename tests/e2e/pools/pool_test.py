@@ -25,7 +25,7 @@ class PoolRig(Rig):
         os.chmod(path, 0o755)
         return path
 
-    def add_pool(self, name, *options, create=None, sim="2xL4", first=""):
+    def add_pool(self, name, *options, create=None, sim="2xL4", first="", promised=None):
         """`first`: what the create command does before it makes a machine."""
         create = create or self.tool(
             f"create-{name}",
@@ -60,7 +60,7 @@ echo "$BILLOW_MACHINE" >> "$cloud/created"
             "command",
             name,
             "--gpu",
-            sim,
+            promised or sim,
             "--create",
             create,
             "--list",
@@ -92,6 +92,15 @@ class CommandPools(unittest.TestCase):
 
     def tearDown(self):
         self.rig.close()
+
+    def test_a_machine_smaller_than_promised_is_described(self):
+        rig = self.rig
+        rig.add_pool("cloud", "--idle", "1s", promised="4xL4")
+        job = rig.submit("--gpus", 4, "--", "true")
+        poll(lambda: "could not run it" in rig.ok("explain", job).text, "the reason", 60)
+        text = rig.ok("explain", job).text
+        self.assertRegex(text, r"\(2 × L4, \d+ CPUs, \d+ GiB of memory; the pool promises 4 × L4\)")
+        rig.ok("stop", job)
 
     def test_a_group_gets_machines_for_all_its_roles_or_none(self):
         rig = self.rig

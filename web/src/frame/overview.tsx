@@ -242,6 +242,9 @@ function useFleet(): Series | null {
   return series.value;
 }
 
+const neededGpus = (milli: number) =>
+  milli === 0 ? 'no GPU' : milli === 1000 ? '1 GPU' : `${gpus(milli)} GPUs`;
+
 function Waiting() {
   jobsTick.value;
   const list = [...jobs.values()]
@@ -257,8 +260,7 @@ function Waiting() {
           <li>
             <a href={`#/jobs/${j.label}`}>{j.name || j.command}</a>
             <small>
-              {j.user} · {j.gpu_milli === 1000 ? '1 GPU' : `${gpus(j.gpu_milli)} GPUs`} ·{' '}
-              {ago(j.submitted, clock.value)}
+              {j.user} · {neededGpus(j.gpu_milli)} · {ago(j.submitted, clock.value)}
             </small>
           </li>
         ))}
@@ -404,7 +406,9 @@ export function Overview() {
           <ul class="plain">
             {list.slice(0, shown).map((a) => (
               <li class={a.grave ? 'grave' : ''} key={a.key}>
-                <a href={a.href}>{a.text}</a>
+                <a href={a.href} title={a.text}>
+                  {a.text}
+                </a>
                 <button
                   class="dismiss"
                   aria-label={`Dismiss: ${a.text}`}

@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "base/limits.h"
 #include "base/text.h"
@@ -131,6 +133,27 @@ std::string budget_note(const State& state, const Job& job, const Pool& pool) {
   return refused;
 }
 
+// With what the machine brought, where that is known: it may be less than the pool promises.
+std::string could_not_run(const Pool& pool, const UnusedMachine& unused) {
+  std::string brought;
+  for (const LearnedShape& shape : pool.learned) {
+    if (shape.instance != unused.instance)
+      continue;
+    std::map<std::string, std::int32_t> types;
+    for (const NodeGpu& gpu : shape.node.gpus)
+      ++types[gpu.type];
+    for (const auto& [type, count] : types)
+      brought += fmt::format("{} × {}, ", count, type);
+    brought = fmt::format(" ({}{} CPUs, {} GiB of memory", brought, shape.node.cpu_milli / 1000,
+                          shape.node.mem_mib / 1024);
+    if (pool.gpus > 0 && std::cmp_less(shape.node.gpus.size(), pool.gpus))
+      brought += fmt::format("; the pool promises {} × {}", pool.gpus, pool.gpu_type);
+    brought += ')';
+  }
+  return fmt::format("Pool {} is not used again for this job: its machine {}{} could not run it.",
+                     pool.name, unused.machine, brought);
+}
+
 std::string pool_note(const State& state, const Job& job, const Pool& pool, WallTime now) {
   std::uint32_t machines = 0;
   const Machine* coming = nullptr;
@@ -173,8 +196,7 @@ std::string pool_note(const State& state, const Job& job, const Pool& pool, Wall
   const JobId kind = kind_of_job(state, job.id);
   for (const UnusedMachine& unused : pool.unused)
     if (unused.joined && unused.job == kind)
-      return fmt::format("Pool {} is no longer used for this job: its machine {} could not run it.",
-                         pool.name, unused.machine);
+      return could_not_run(pool, unused);
   if (orders_left(pool, now) == 0)
     return fmt::format(
         "Pool {} ordered {} machines within a minute and waits before it orders more.", pool.name,
