@@ -252,13 +252,15 @@ void SchedIndex::Impl::look_at(NodeGroup& group) {
       ++group.cards.back().count;
       continue;
     }
-    group.cards.push_back({.rank = static_cast<std::int32_t>(i),
-                           .free_milli = state.free_milli,
-                           .usable_milli = usable,
-                           .shared = shape.healthy && !shape.mig_enabled,
-                           .free_mem_mib = state.free_mem_mib,
-                           .memory_mib = shape.memory_mib,
-                           .type_hash = hash_text(shape.type)});
+    const bool same_type = i > 0 && shape.type == node.shape.gpus[before].type;
+    group.cards.push_back(
+        {.rank = static_cast<std::int32_t>(i),
+         .free_milli = state.free_milli,
+         .usable_milli = usable,
+         .shared = shape.healthy && !shape.mig_enabled,
+         .free_mem_mib = state.free_mem_mib,
+         .memory_mib = shape.memory_mib,
+         .type_hash = same_type ? group.cards.back().type_hash : hash_text(shape.type)});
   }
   model->look(pack, group.view);
   group.seen_by = model_version;

@@ -218,19 +218,9 @@ void PackModel::fill_within(Type& type) {
         std::ranges::upper_bound(type.levels, milli) - type.levels.begin());
 }
 
-std::size_t PackModel::Type::levels_within(std::int32_t milli) const {
-  return within[static_cast<std::size_t>(std::clamp(milli, 0, whole_gpu_milli))];
-}
-
 std::size_t PackModel::Type::rank(std::int64_t cpu_milli) const {
-  if (!cpu_steps.empty() && cpu_milli >= cpu_steps.back())  // most nodes: no search
-    return cpu_steps.size();
   return static_cast<std::size_t>(std::upper_bound(cpu_steps.begin(), cpu_steps.end(), cpu_milli) -
                                   cpu_steps.begin());
-}
-const double* PackModel::Type::row(std::int64_t cpu_milli) const {
-  return usable.data() +
-         rank(cpu_milli) * levels.size() * (static_cast<std::size_t>(cards_max) + 1);
 }
 
 void PackModel::look(const PackNode& node, PackView& out) const {

@@ -14,6 +14,7 @@
 // never by names or order.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <map>
@@ -99,9 +100,17 @@ class PackModel {
     std::vector<double> usable;
     std::vector<float> waste;  // by milli left on a card
     double scarcity = 0;
-    std::size_t levels_within(std::int32_t milli) const;
+    // Both are asked for every score.
+    std::size_t levels_within(std::int32_t milli) const {
+      return within[static_cast<std::size_t>(std::clamp(milli, 0, whole_gpu_milli))];
+    }
+    const double* row(std::int64_t cpu_milli) const {
+      // Most nodes reach the last step: no search.
+      const std::size_t reached =
+          !cpu_steps.empty() && cpu_milli >= cpu_steps.back() ? cpu_steps.size() : rank(cpu_milli);
+      return usable.data() + reached * levels.size() * (static_cast<std::size_t>(cards_max) + 1);
+    }
     std::size_t rank(std::int64_t cpu_milli) const;
-    const double* row(std::int64_t cpu_milli) const;
   };
   struct PopularTask {
     double weight = 0;

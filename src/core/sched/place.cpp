@@ -5,9 +5,7 @@
 // single task takes the first node of the best group. A gang, or a replica that keeps apart from
 // its siblings, walks the nodes of all open groups, which is one pass over small numbers.
 #include <algorithm>
-#include <array>
 #include <limits>
-#include <span>
 
 #include "core/sched/index.h"
 #include "core/sched/key.h"
@@ -220,28 +218,7 @@ CandidateOrder& candidates(Impl& index, const PlacementClass& c) {
     order.cursor = 0;
     order.model_version = index.model_version;
   }
-  const FreeBrief least = need.least();
-  if (order.cursor < groups.log_base() || groups.log_end() - order.cursor > groups.size()) {
-    for (GroupSlot g = 0; g < groups.size(); ++g) {
-      if (groups.since(g) != 0 && groups.since(g) >= order.cursor && groups.brief(g).covers(least))
-        look(g);
-    }
-  } else {
-    // Most entries are passed over, without a branch for each; the others are collected.
-    const std::span<const NodeGroups::Logged> log = groups.logged_since(order.cursor);
-    std::array<std::size_t, 128> kept;
-    for (std::size_t from = 0; from < log.size(); from += kept.size()) {
-      std::size_t count = 0;
-      for (std::size_t at = from, end = std::min(log.size(), from + kept.size()); at < end; ++at) {
-        kept[count] = at;
-        count += log[at].brief.covers(least);
-      }
-      for (const std::size_t at : std::span(kept).first(count)) {
-        if (groups.since(log[at].group) == order.cursor + at)
-          look(log[at].group);
-      }
-    }
-  }
+  groups.each_since(order.cursor, need.least(), look);
   order.cursor = groups.log_end();
   order.tidy(groups);
   return order;

@@ -115,6 +115,56 @@ void verify(const SchedIndex& index, const Start& s) {
   }
 }
 
+// The coarse brief decides which groups are looked at: it may let too many pass, but never too few.
+TEST(IndexProperty, ACoarseBriefCoversWhateverTheExactOneCovers) {
+  Rng rng(5);
+  const auto any_brief = [&](bool of_group) {
+    const std::uint64_t marks = of_group && rng.chance(0.1) ? 0
+                                : rng.chance(0.5)           ? mark_of_any | mark_of(rng.below(70))
+                                                            : mark_of(rng.below(70));
+    // Numbers of all sizes, also beyond what a field can hold, and negative ones.
+    const auto any_number = [&](int bits) {
+      return static_cast<std::int64_t>(rng.below(std::uint64_t{1} << rng.below(bits))) -
+             (rng.chance(0.05) ? 10 : 0);
+    };
+    return FreeBrief(marks, any_number(34), any_number(34),
+                     static_cast<std::int32_t>(any_number(12)),
+                     static_cast<std::int32_t>(any_number(9)));
+  };
+  int covered = 0, refused = 0;
+  for (int round = 0; round < 2000; ++round) {
+    const FreeBrief need = any_brief(false);
+    std::vector<FreeBrief> groups;
+    CoarseBriefs coarse;
+    for (std::uint64_t i = rng.below(600); i > 0; --i) {
+      groups.push_back(any_brief(true));
+      coarse.push_back(CoarseBrief(groups.back()));
+    }
+    std::set<std::size_t> gone;  // groups that lost their nodes
+    for (std::size_t i = 0; i < groups.size(); ++i) {
+      if (rng.chance(0.2)) {
+        gone.insert(i);
+        coarse.set(i, {});
+      }
+    }
+    const std::size_t from = groups.empty() ? 0 : rng.below(groups.size());
+    std::vector<std::size_t> found;
+    coarse.each_covering(CoarseBrief(need), from, [&](std::size_t at) { found.push_back(at); });
+    ASSERT_TRUE(std::ranges::is_sorted(found));
+    const std::set<std::size_t> kept(found.begin(), found.end());
+    ASSERT_EQ(kept.size(), found.size());
+    for (std::size_t i = 0; i < groups.size(); ++i) {
+      const bool wanted = i >= from && !gone.contains(i) && groups[i].covers(need);
+      ASSERT_TRUE(!wanted || kept.contains(i)) << "round " << round << ", group " << i;
+      ASSERT_FALSE(kept.contains(i) && (i < from || gone.contains(i)));
+      covered += wanted;
+      refused += i >= from && !kept.contains(i);
+    }
+  }
+  EXPECT_GT(covered, 1000);
+  EXPECT_GT(refused, 100'000);
+}
+
 // Long enough for groups to fall asleep, wake up, and give their slots to others.
 TEST(IndexProperty, ALongHistoryLeavesNoTraceInTheAnswers) {
   for (std::uint64_t seed = 2; seed <= 3; ++seed) {
