@@ -18,6 +18,7 @@
 #include "net/guard.h"
 #include "net/http/blocking_client.h"
 #include "net/xml.h"
+#include "s3/answers.h"
 
 namespace billow::s3 {
 namespace {
@@ -26,23 +27,6 @@ constexpr int tries = 5;
 constexpr Duration first_pause = milliseconds(300);
 constexpr Duration longest_pause = seconds(5);
 constexpr int redirects_max = 5;
-
-// The name of an object becomes a path below a directory.
-Status check_name_of_object(std::string_view name) {
-  const auto bad = [&](std::string_view why) {
-    return fail(Code::invalid, fmt::format("the object \"{}\" {}", name.substr(0, 200), why),
-                "choose other objects, or rename this one in its bucket");
-  };
-  if (name.size() > 4096 || name.find('\0') != std::string_view::npos || !valid_utf8(name))
-    return bad("has a name that is not a valid file name");
-  for (const std::string& part : split(name, '/')) {
-    if (part == "..")
-      return bad("has a name that leaves its directory (\"..\")");
-    if (part.empty() || part == "." || part.size() > 255)
-      return bad("has a name that is not a valid file name");
-  }
-  return {};
-}
 
 Status write_at(int fd, std::string_view data, std::uint64_t offset) {
   while (!data.empty()) {
@@ -99,19 +83,6 @@ Result<std::vector<net::RawAddress>> checked_addresses(const net::Endpoint& endp
                 "jobs without the node's network get inputs from the Internet only; a job with "
                 "--network internet --allow BLOCK also gets them from this private network");
   return addresses;
-}
-
-// The code and message of an S3 error document; empty if the body is something else.
-std::string s3_error(const std::string& body) {
-  const auto document = net::parse_xml(body);
-  if (!document)
-    return {};
-  const net::XmlElement* nested = document->child("Error");
-  const net::XmlElement& error = nested ? *nested : *document;
-  const std::string_view code = error.child_text("Code"), message = error.child_text("Message");
-  if (code.empty() || message.empty())
-    return std::string(code);
-  return fmt::format("{}: {}", code, utf8_prefix(message, 300));
 }
 
 Result<std::uint64_t> size_of(const net::Headers& headers, const Place& place) {
@@ -282,7 +253,7 @@ Result<std::string> redirected(const Place& place, const std::string& from, std:
 
 std::unexpected<Error> refused(const Place& place, const net::Response& response) {
   const bool denied = response.status == 403 || response.status == 401;
-  const std::string error = s3_error(response.body);
+  const std::string error = error_in(response.body);
   return fail(
       denied ? Code::forbidden : net::code_of_status(response.status),
       fmt::format("{}: {}", place.url,
@@ -338,61 +309,6 @@ Result<std::vector<Object>> Objects::list_http(const Place& place) const {
   return std::vector<Object>{{"", size, tag, ""}};
 }
 
-namespace {
-
-// One <Contents> of a listing. Directory markers, which some tools create, have an empty name.
-Result<Object> listed_object(const net::XmlElement& item,
-                             const std::string& prefix,
-                             const Place& place) {
-  Object object;
-  object.key = item.child_text("Key");
-  object.tag = item.child_text("ETag");
-  const auto size = parse_int(item.child_text("Size"), 0, INT64_MAX);
-  if (!size || !object.key.starts_with(prefix))
-    return fail(Code::unavailable, fmt::format("{}: the server's listing is invalid", place.url));
-  object.size = static_cast<std::uint64_t>(*size);
-  object.name = object.key.substr(prefix.size());
-  if (object.name.ends_with('/'))
-    object.name.clear();
-  if (!object.name.empty())
-    BILLOW_TRY_VOID(check_name_of_object(object.name));
-  return object;
-}
-
-}  // namespace
-
-// Adds one page of a listing. Returns the token of the next page; empty after the last one.
-Result<std::string> Objects::list_page(const Place& place,
-                                       const std::string& prefix,
-                                       const std::string& token,
-                                       std::vector<Object>& out) const {
-  Query query{{"list-type", "2"}, {"prefix", prefix}, {"max-keys", "1000"}};
-  if (!token.empty())
-    query.emplace_back("continuation-token", token);
-  const Answer page = BILLOW_TRY(call({.place = place, .key = {}, .query = query}));
-  if (page.status == 404)
-    return no_bucket(place);
-  const auto listing = net::parse_xml(page.body);
-  if (!listing)
-    return fail(Code::unavailable, fmt::format("{}: the server's listing is invalid: {}", place.url,
-                                               listing.error().message));
-  for (const net::XmlElement& item : listing->children) {
-    if (item.name != "Contents")
-      continue;
-    Object object = BILLOW_TRY(listed_object(item, prefix, place));
-    if (object.name.empty())
-      continue;
-    out.push_back(std::move(object));
-    if (out.size() > objects_per_place_max)
-      return fail(Code::too_large,
-                  fmt::format("{} contains more than {} objects", place.url, objects_per_place_max),
-                  "use a longer prefix");
-  }
-  if (listing->child_text("IsTruncated") != "true")
-    return std::string();
-  return std::string(listing->child_text("NextContinuationToken"));
-}
-
 Result<std::vector<Object>> Objects::list(const Place& place) const {
   if (!place.s3)
     return list_http(place);
@@ -405,15 +321,19 @@ Result<std::vector<Object>> Objects::list(const Place& place) const {
   }
   const std::string prefix =
       place.key.empty() || place.key.ends_with('/') ? place.key : place.key + "/";
-  std::vector<Object> out;
-  std::string token;
+  Listing listing(place, prefix);
   do {
-    token = BILLOW_TRY(list_page(place, prefix, token, out));
-  } while (!token.empty());
+    Query query{{"list-type", "2"}, {"prefix", prefix}, {"max-keys", "1000"}};
+    if (!listing.next().empty())
+      query.emplace_back("continuation-token", listing.next());
+    const Answer page = BILLOW_TRY(call({.place = place, .key = {}, .query = query}));
+    if (page.status == 404)
+      return no_bucket(place);
+    BILLOW_TRY_VOID(listing.take(page.body));
+  } while (!listing.next().empty());
+  std::vector<Object> out = std::move(listing).objects();
   if (out.empty())
     return nothing_at(place);
-  std::sort(out.begin(), out.end(),
-            [](const Object& a, const Object& b) { return a.name < b.name; });
   return out;
 }
 
@@ -472,8 +392,7 @@ Status Objects::write_parts(const Place& place,
       call({.method = net::Method::post, .place = place, .key = key, .query = {{"uploads", ""}}}));
   if (begun.status == 404)
     return no_bucket(place);
-  const auto document = net::parse_xml(begun.body);
-  const std::string upload(document ? document->child_text("UploadId") : "");
+  const std::string upload = upload_in(begun.body);
   if (upload.empty())
     return fail(Code::unavailable,
                 fmt::format("{}: the server does not accept uploads in parts", place.url));
@@ -519,7 +438,7 @@ Status Objects::complete_upload(const Place& place,
   if (done.status == 404)
     return no_bucket(place);
   // The store sends the status before it knows the result, so the body may still be an error.
-  const std::string error = s3_error(done.body);
+  const std::string error = error_in(done.body);
   if (!error.empty())
     return fail(Code::unavailable, fmt::format("{}: {}", place.url, error));
   return {};

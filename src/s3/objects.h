@@ -71,10 +71,6 @@ class Objects {
                                   const net::Url& url,
                                   std::vector<net::RawAddress> addresses) const;
   Result<Answer> call(const Asked& asked) const;
-  Result<std::string> list_page(const Place& place,
-                                const std::string& prefix,
-                                const std::string& token,
-                                std::vector<Object>& out) const;
   Status write_parts(const Place& place,
                      const std::string& key,
                      int fd,

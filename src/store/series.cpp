@@ -76,6 +76,9 @@ const std::array<SeriesColumn, job_column_count> job_series_columns = {{
     {"node_net_tx_kib_s", 1},
 }};
 
+// With it, all points together still fit twice into a time.
+constexpr Duration step_max{INT64_MAX / 4 / std::int64_t{limits::history_job_points_max}};
+
 JobSeries::JobSeries(WallTime begin) : begin_(begin), step_(limits::history_job_step) {}
 
 void JobSeries::add(WallTime at, const JobSample& sample) {
@@ -201,7 +204,9 @@ Result<JobSeries> JobSeries::decode(std::string_view text) {
   if (!take(text, version) || version != 1 || !take(text, out.begin_.ns) ||
       !take(text, out.step_.ns) || !take(text, points))
     return damaged();
-  if (out.step_.ns <= 0 || points > limits::history_job_points_max)
+  // Times far from any real one would overflow in later sums.
+  if (out.begin_.ns < 0 || out.begin_.ns > INT64_MAX / 2 || out.step_.ns <= 0 ||
+      out.step_ > step_max || points > limits::history_job_points_max)
     return damaged();
   out.points_.resize(points);
   for (std::size_t c = 0; c < job_column_count; ++c) {

@@ -159,12 +159,26 @@ Result<CsvTable> parse_csv(std::string_view text, CsvFormat format) {
   return table;
 }
 
+namespace {
+
+// At the beginning of a row also what a reader would take for something else: a comment, the mark
+// that a file may begin with, or an empty line.
+bool needs_quotes(const std::vector<std::string>& fields, std::size_t at) {
+  const std::string& field = fields[at];
+  if (field.find_first_of(",\"\r\n") != field.npos)
+    return true;
+  return at == 0 && (trim(field).starts_with('#') || field.starts_with("\xef\xbb\xbf") ||
+                     (field.empty() && fields.size() == 1));
+}
+
+}  // namespace
+
 void append_csv_row(std::string& out, const std::vector<std::string>& fields) {
   for (std::size_t i = 0; i < fields.size(); ++i) {
     if (i > 0)
       out += ',';
     const std::string& field = fields[i];
-    if (field.find_first_of(",\"\r\n") == std::string::npos) {
+    if (!needs_quotes(fields, i)) {
       out += field;
       continue;
     }

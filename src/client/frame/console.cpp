@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/file.h"
+#include "base/text.h"
 #include "client/frame/json_errors.h"
 #include "client/frame/table.h"
 #include "client/frame/terminal.h"

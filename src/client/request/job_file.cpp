@@ -24,6 +24,7 @@
 #include <toml++/toml.h>
 
 #include "base/file.h"
+#include "base/limits.h"
 #include "base/text.h"
 #include "client/request/job_request.h"
 
@@ -185,6 +186,9 @@ struct FileReader {
     const auto* list = node.as_array();
     if (!list || list->empty() || !list->is_array_of_tables())
       return bad(node, "begin each role with a line [[role]]", "role must be a list of tables");
+    if (list->size() > limits::roles_per_group_max)
+      return bad(node, "start several groups instead", "{} roles, but a group can have at most {}",
+                 list->size(), limits::roles_per_group_max);
     for (const toml::node& item : *list) {
       // A role begins as a copy of the job.
       FileReader role{shown_as, directory, request};

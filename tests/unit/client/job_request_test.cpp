@@ -8,6 +8,7 @@
 
 #include "base/formats/utc.h"
 #include "base/json.h"
+#include "base/limits.h"
 #include "client/request/job_request.h"
 #include "client/request/job_script.h"
 #include "client/request/option_values.h"
@@ -292,6 +293,20 @@ TEST(JobFile, MistakesNameTheLineAndTheNearestKey) {
   EXPECT_FALSE(parse_job_file("[job]\ngpus = [1, 2]\n", "j", ""));
   EXPECT_FALSE(parse_job_file("[job]\nname = 'a\xff'\n", "j", ""));
   EXPECT_FALSE(read_job_file("/no/such/file.toml"));
+}
+
+// Each role begins as a copy of the job: a file with a great many of them is refused before that.
+TEST(JobFile, HasNoMoreRolesThanAGroupMayHave) {
+  const auto file = [](std::size_t roles) {
+    std::string text = "[job]\ncommand = ['x']\n";
+    for (std::size_t i = 0; i < roles; ++i)
+      text += fmt::format("[[role]]\nname = 'r{}'\n", i);
+    return text;
+  };
+  EXPECT_TRUE(parse_job_file(file(limits::roles_per_group_max), "job.toml", ""));
+  const auto many = parse_job_file(file(limits::roles_per_group_max + 1), "job.toml", "");
+  ASSERT_FALSE(many);
+  EXPECT_EQ(many.error().message, "job.toml:3: 33 roles, but a group can have at most 32");
 }
 
 TEST(JobFile, AnyTextParsesOrIsRefused) {

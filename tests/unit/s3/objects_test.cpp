@@ -7,8 +7,9 @@
 #include <thread>
 
 #include "base/file.h"
-
+#include "base/text.h"
 #include "net/guard.h"
+#include "s3/answers.h"
 #include "s3/objects.h"
 #include "s3/sign.h"
 
@@ -204,6 +205,60 @@ TEST(Objects, AreFetchedFromTheAddressThatWasLookedAt) {
   ASSERT_FALSE(again);
   EXPECT_EQ(again.error().code, Code::forbidden);
   EXPECT_EQ(server.came, 1);
+}
+
+std::string page(std::string_view keys, std::string_view next) {
+  std::string text = "<ListBucketResult>";
+  for (const std::string& key : split(keys, ' '))
+    if (!key.empty())
+      text += "<Contents><Key>" + key + "</Key><Size>1</Size></Contents>";
+  if (!next.empty())
+    text += fmt::format(
+        "<IsTruncated>true</IsTruncated><NextContinuationToken>{}"
+        "</NextContinuationToken>",
+        next);
+  return text + "</ListBucketResult>";
+}
+
+TEST(Listing, JoinsItsPages) {
+  const auto place = *parse_place("s3://bucket/d/");
+  Listing listing(place, "d/");
+  ASSERT_TRUE(listing.take(page("d/b d/sub/", "more")));
+  EXPECT_EQ(listing.next(), "more");
+  ASSERT_TRUE(listing.take(page("d/a", "")));
+  EXPECT_EQ(listing.next(), "");
+  const auto objects = std::move(listing).objects();
+  ASSERT_EQ(objects.size(), 2u);
+  EXPECT_EQ(objects[0].name, "a");
+  EXPECT_EQ(objects[1].name, "b");
+}
+
+// A store that always has another page would keep the agent's thread for ever, and pages without
+// objects never reach the limit of objects.
+TEST(Listing, EndsWhateverTheStoreSays) {
+  const auto place = *parse_place("s3://bucket/d/");
+  Listing same(place, "d/");
+  ASSERT_TRUE(same.take(page("", "again")));
+  const Status repeated = same.take(page("", "again"));
+  ASSERT_FALSE(repeated);
+  EXPECT_EQ(repeated.error().code, Code::unavailable);
+  EXPECT_NE(repeated.error().message.find("does not end"), std::string::npos);
+
+  Listing empty(place, "d/");
+  Status taken;
+  std::size_t pages = 0;
+  while (taken && pages <= listing_pages_max)
+    taken = empty.take(page("", fmt::format("t{}", ++pages)));
+  ASSERT_FALSE(taken);
+  EXPECT_EQ(pages, listing_pages_max);
+}
+
+TEST(Listing, RefusesNamesThatLeaveTheDirectory) {
+  const auto place = *parse_place("s3://bucket/d/");
+  for (const char* key : {"d/../x", "d/a/../../x", "d//x", "other/x", "d/./x"}) {
+    Listing listing(place, "d/");
+    EXPECT_FALSE(listing.take(page(key, ""))) << key;
+  }
 }
 
 }  // namespace

@@ -88,6 +88,12 @@ TEST(JobSeries, RefusesDamage) {
   for (std::size_t n = 0; n < text.size(); ++n)
     EXPECT_FALSE(JobSeries::decode(text.substr(0, n))) << n;
   EXPECT_FALSE(JobSeries::decode("\x02" + text.substr(1)));
+  // Times that would overflow as soon as a sample is added.
+  for (const std::int64_t begin : {std::int64_t{-1}, INT64_MIN, INT64_MAX})
+    EXPECT_FALSE(JobSeries::decode(JobSeries({begin}).encode())) << begin;
+  std::string slow = text;
+  slow.replace(9, 8, "\xff\xff\xff\xff\xff\xff\xff\x7f");
+  EXPECT_FALSE(JobSeries::decode(slow));
 }
 
 TEST(History, TellsWhatHappenedAtEachGrain) {
