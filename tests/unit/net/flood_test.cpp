@@ -44,6 +44,14 @@ std::string get(std::string_view path, std::string_view who = "") {
                      who.empty() ? "" : fmt::format("Authorization: Bearer {}\r\n", who));
 }
 
+// The address sanitizer keeps freed memory for a while, to find uses of it: what is resident then
+// says nothing of what is in use.
+#ifdef __SANITIZE_ADDRESS__
+constexpr bool resident_is_used = false;
+#else
+constexpr bool resident_is_used = true;
+#endif
+
 std::size_t resident_kib() {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);)
@@ -77,7 +85,9 @@ TEST(Flood, BodiesWithoutATokenAreNotRead) {
     return true;
   }));
   EXPECT_EQ(f.server->figures().body_bytes, 0u);
-  EXPECT_LT(resident_kib() - before, 20'000u);
+  if (resident_is_used) {
+    EXPECT_LT(resident_kib() - before, 20'000u);
+  }
   EXPECT_EQ(refused(f, Refused::body), 150u);
 }
 
@@ -258,7 +268,9 @@ TEST(Flood, AnswersThatNobodyReadsAreLimited) {
     (void)f.loop.run_until([] { return false; }, milliseconds(20));
   }
   ASSERT_TRUE(f.run_until([&] { return refused(f, Refused::unsent_bytes) >= 10; }));
-  EXPECT_LT(resident_kib() - before, 64u << 10);
+  if (resident_is_used) {
+    EXPECT_LT(resident_kib() - before, 64u << 10);
+  }
   EXPECT_TRUE(f.run_until([&] {
     clients[0]->pull();
     return clients[0]->received.size() > (8 << 20);
