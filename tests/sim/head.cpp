@@ -422,8 +422,8 @@ void SimHead::every_second() {
     look_back();
 }
 
-// A long run does this less often, but also when a part with faults has ended (World::trouble) and
-// before the next one begins, and replays its whole journal in the end.
+// A long run does this less often, but also before a part with faults begins (World::begin_again),
+// and replays its whole journal in the end.
 void SimHead::look_back() {
   if (world.is_long() && world.calm)
     return;
