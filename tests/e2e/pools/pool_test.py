@@ -282,7 +282,7 @@ class CommandPools(unittest.TestCase):
         self.assertEqual(rig.cli("run", "--gpus", 2, "--", "true", timeout=60).code, 0)
         self.assertEqual([m["external"] for m in rig.machines().values()], [""])
         poll(lambda: not rig.rented(), "the machine ended", 60)
-        self.assertEqual(set(rig.lines("deleted")), {"cloud-1"})
+        poll(lambda: set(rig.lines("deleted")) == {"cloud-1"}, "delete has ended", 30)
         self.assertTrue(rig.machines(), "no list has shown that it has ended")
         with open(listing, "w", encoding="utf-8") as f:
             f.write(works)
