@@ -390,7 +390,7 @@ export function Overview() {
           note={
             idle.length
               ? `${plural(idle.length, 'job holds', 'jobs hold')} idle GPUs`
-              : 'all allocated GPUs are busy'
+              : 'no job has been idle for a minute'
           }
         />
         <Card
