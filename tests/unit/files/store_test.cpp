@@ -330,6 +330,24 @@ TEST_F(StoredFiles, ALargePieceBeginsAtAPageAndIsAPieceLikeOthers) {
   EXPECT_FALSE((*store)->add_large("", {memory.get(), large_pack_begin}));
 }
 
+// A list that the store has already is compared with that one instead of being hashed.
+TEST_F(StoredFiles, AListThatIsSentAgainIsStillChecked) {
+  auto store = Store::open({.directory = at("store"), .bytes_max = 1 << 30});
+  const std::string list = encode(Tree{{file("a", "whole")}}),
+                    other = encode(Tree{{file("b", "other")}});
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_FALSE((*store)->add_tree("user:1", sha256(list), other)) << "round " << i;
+    EXPECT_FALSE((*store)->owned("user:1", sha256(list))) << "round " << i;
+    ASSERT_TRUE((*store)->add_tree("", sha256(list), list));
+  }
+  EXPECT_EQ(*(*store)->read_tree(sha256(list)), list);
+  for (const auto& item : std::filesystem::directory_iterator(at("store/trees")))
+    std::filesystem::remove(item.path());
+  ASSERT_TRUE((*store)->add_tree("user:1", sha256(list), list)) << "it is written again";
+  EXPECT_EQ(*(*store)->read_tree(sha256(list)), list);
+  EXPECT_TRUE((*store)->owned("user:1", sha256(list)));
+}
+
 // What a power failure leaves of a pack that was not yet on disk: its length, but not its content.
 class AfterReboot : public StoredFiles {
  protected:
