@@ -17,7 +17,7 @@ WallTime date_of(const std::string& text) {
   struct tm day {};
   if (!::strptime(text.c_str(), "%Y-%m-%d", &day))
     return {};
-  return {static_cast<std::int64_t>(::timegm(&day)) * 1'000'000'000};
+  return WallTime{} + seconds(::timegm(&day));
 }
 
 }  // namespace

@@ -332,7 +332,7 @@ WallTime parse_utc(std::string_view text) {
   tm.tm_sec = number(17, 2);
   if (tm.tm_mon < 0 || tm.tm_mday < 1 || tm.tm_hour < 0 || tm.tm_min < 0 || tm.tm_sec < 0)
     return {};
-  return WallTime{static_cast<std::int64_t>(::timegm(&tm)) * 1'000'000'000};
+  return WallTime{} + seconds(::timegm(&tm));
 }
 
 std::string age(const Json& since, WallTime now) {

@@ -172,7 +172,7 @@ Result<WallTime> parse_focus_time(std::string_view text) {
       return bad();
     s += hour * 3600 + minute * 60 + second;
   }
-  return WallTime{s * 1'000'000'000};
+  return WallTime{} + seconds(s);
 }
 
 Result<Bill> parse_focus(std::string_view csv) {

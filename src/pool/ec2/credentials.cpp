@@ -27,7 +27,7 @@ WallTime time_of(std::string_view text) {
   struct tm utc {};
   if (!::strptime(std::string(text).c_str(), "%Y-%m-%dT%H:%M:%S", &utc))
     return {};
-  return {static_cast<std::int64_t>(::timegm(&utc)) * 1'000'000'000};
+  return WallTime{} + seconds(::timegm(&utc));
 }
 
 void read_sections(std::string_view text, bool config, Profiles& out) {

@@ -47,7 +47,7 @@ WallTime time_in(std::string_view text, const char* format) {
   struct tm parts {};
   if (!::strptime(std::string(text.substr(digits)).c_str(), format, &parts))
     return {};
-  return {static_cast<std::int64_t>(::timegm(&parts)) * 1'000'000'000};
+  return WallTime{} + seconds(::timegm(&parts));
 }
 
 void add_tags(Parameters& out, const Launch& launch) {
