@@ -267,7 +267,7 @@ Result<CertDates> cert_dates(const std::string& cert_pem) {
   const auto time_of = [](const ASN1_TIME* time) {
     std::tm utc{};
     ::ASN1_TIME_to_tm(time, &utc);
-    return WallTime{static_cast<std::int64_t>(::timegm(&utc)) * 1'000'000'000};
+    return WallTime{} + seconds(::timegm(&utc));
   };
   return CertDates{time_of(::X509_get0_notBefore(cert.get())),
                    time_of(::X509_get0_notAfter(cert.get()))};

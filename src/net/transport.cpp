@@ -246,7 +246,7 @@ PeerCertificate certificate_of(X509* cert) {
   out.names = names_of(cert);
   std::tm utc{};
   if (::ASN1_TIME_to_tm(::X509_get0_notAfter(cert), &utc) == 1)
-    out.not_after = WallTime{static_cast<std::int64_t>(::timegm(&utc)) * 1'000'000'000};
+    out.not_after = WallTime{} + seconds(::timegm(&utc));
   return out;
 }
 

@@ -75,7 +75,7 @@ Result<WallTime> parse_when(std::string_view given, WallTime now) {
   if (utc)
     text.remove_suffix(1);
   const auto found = [](std::int64_t at_s) {
-    return WallTime{at_s * 1'000'000'000};
+    return WallTime{} + seconds(at_s);
   };
   if (const auto of_day = seconds_of(text)) {
     const auto now_s = static_cast<std::time_t>(now.ns / 1'000'000'000);

@@ -57,6 +57,14 @@ Result<std::vector<std::string>> split_words(std::string_view line) {
   return words;
 }
 
+// The words of a first line, which begins with "#!".
+Result<std::vector<std::string>> interpreter_of(std::string_view line, const std::string& path) {
+  auto words = split_words(line.substr(2));
+  if (!words)
+    return pass(std::move(words.error()), path + ":1");
+  return words;
+}
+
 // Whether the word starts a program as it is: by its path, or found in PATH.
 bool can_be_started(const std::string& word) {
   if (word.find('/') != std::string::npos)
@@ -169,7 +177,7 @@ Result<std::optional<JobScript>> parse_job_script(std::string_view text,
   for (const std::string& line : split(text, '\n')) {
     ++number;
     if (number == 1) {
-      request.spec.argv = BILLOW_TRY(split_words(std::string_view(line).substr(2)));
+      request.spec.argv = BILLOW_TRY(interpreter_of(line, words.front()));
       continue;
     }
     const std::string_view trimmed = trim(line);
@@ -233,8 +241,7 @@ Result<std::optional<JobScript>> read_job_script(const std::vector<std::string>&
   }
   // `billow submit job.sh`, as sbatch would take it: its interpreter runs it.
   script.emplace();
-  script->spec.argv =
-      BILLOW_TRY(split_words(std::string_view(*text).substr(2, text->find('\n') - 2)));
+  script->spec.argv = BILLOW_TRY(interpreter_of(text->substr(0, text->find('\n')), words.front()));
   set_command(*script, *text, words, false);
   return script;
 }

@@ -311,7 +311,7 @@ Result<MachineSighting> KubernetesPool::sighting(const std::string& machine,
       return fail(Code::not_found, fmt::format("{} was created without its secret", machine));
     }
     if (pod.ends_at_s > 0)
-      out.ends_at = WallTime{pod.ends_at_s * seconds(1).ns};
+      out.ends_at = WallTime{} + seconds(pod.ends_at_s);
   }
   if (end.why.empty())
     return out;

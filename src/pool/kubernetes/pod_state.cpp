@@ -11,6 +11,8 @@
 namespace billow::pool {
 namespace {
 
+constexpr std::int64_t deadline_s_max = 100LL * 366 * 86'400;  // more is no deadline
+
 std::string text(const Json& value) {
   return std::string(value.str_or(""));
 }
@@ -183,7 +185,7 @@ PodSeen read_pod(const Json& pod) {
       utc_or_zero(pod.at("status", "startTime").str_or("")).ns / 1'000'000'000;
   const std::int64_t time_s = pod.at("spec", "activeDeadlineSeconds").int_or(0);
   if (started_s > 0 && time_s > 0)
-    seen.ends_at_s = started_s + time_s;
+    seen.ends_at_s = started_s + std::min(time_s, deadline_s_max);
   for (const Json& volume : pod.at("spec", "volumes").items())
     if (volume["name"].str_or("") == token_volume)
       seen.secret = text(volume.at("secret", "secretName"));

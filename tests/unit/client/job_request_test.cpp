@@ -234,6 +234,9 @@ TEST(JobScript, AMistakeNamesTheLine) {
   EXPECT_TRUE(error("#BILLOW --gpus").starts_with("a.sh:2: "));
   EXPECT_TRUE(error("#BILLOW --name 'x").starts_with("a.sh:2: a quotation mark"));
   EXPECT_TRUE(error("#BILLOW python train.py").starts_with("a.sh:2: \"python\" is no option"));
+  const auto first = parse_job_script("#!/bin/sh \"x\n#BILLOW --gpus 1\n", {"train.sh"});
+  ASSERT_FALSE(first);
+  EXPECT_EQ(first.error().message, "train.sh:1: a quotation mark is not closed");
 }
 
 // ---- job files

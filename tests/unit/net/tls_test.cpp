@@ -42,6 +42,26 @@ Endpoint https(Endpoint e) {
   return e;
 }
 
+// Until the year 9966: certificates that shall never expire are written like that. Such a time does
+// not fit into a WallTime, which then holds its last one.
+constexpr const char* endless_certificate =
+    "-----BEGIN CERTIFICATE-----\n"
+    "MIIBLjCB4aADAgECAhQX0tYW35sGb1Gy67UmHgoOo2Q5AzAFBgMrZXAwDDEKMAgG\n"
+    "A1UEAwwBeDAgFw0yNjExMTkyMzI0MzJaGA85OTY2MTAyNTIzMjQzMlowDDEKMAgG\n"
+    "A1UEAwwBeDAqMAUGAytlcAMhAFXRmU1gg9h/7imMv54HSnnoHMDlQ5iRyNPpelfK\n"
+    "GhTSo1MwUTAdBgNVHQ4EFgQUVDIKkIKHQD/VL54OHl7K27TAoLgwHwYDVR0jBBgw\n"
+    "FoAUVDIKkIKHQD/VL54OHl7K27TAoLgwDwYDVR0TAQH/BAUwAwEB/zAFBgMrZXAD\n"
+    "QQAIx12/hc+xaShohPXcaUyi+QWKgQ+4npiuBJzDx361m7+WWmWAxFotB4h7HqRX\n"
+    "Lo7NKomOAn/9T/jwFaLjQIQO\n"
+    "-----END CERTIFICATE-----\n";
+
+TEST(Tls, ACertificateThatEndsAfterAllTimesHasNotExpired) {
+  const auto dates = cert_dates(endless_certificate);
+  ASSERT_TRUE(dates) << dates.error().message;
+  EXPECT_EQ(dates->not_after.ns, INT64_MAX);
+  EXPECT_LT(dates->not_before, dates->not_after);
+}
+
 TEST(Tls, TrustsItsAuthorityAndRefusesAnother) {
   Pki pki;
   ServerFixture f(tls_echo(), pki.server_options());

@@ -432,6 +432,13 @@ TEST(Ec2Credentials, ACredentialProcessIsRunAndItsSecretIsNotShown) {
   EXPECT_EQ(bad.error().message.find("hush"), std::string::npos);
 }
 
+TEST(Ec2, CredentialsThatEndAfterAllTimesHaveNotExpired) {
+  const auto read = parse_credentials(
+      R"({"AccessKeyId":"a","SecretAccessKey":"b","Expiration":"9999-12-31T23:59:59Z"})", "test");
+  ASSERT_TRUE(read) << read.error().message;
+  EXPECT_EQ(read->expires.ns, INT64_MAX);
+}
+
 // Answers of other people's servers and files of users: whatever bytes they hold, reading ends.
 TEST(Ec2, NoInputBreaksTheReaders) {
   const std::vector<std::string> seeds = {
