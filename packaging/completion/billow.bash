@@ -6,7 +6,7 @@ _billow() {
   prev=${COMP_WORDS[COMP_CWORD-1]}
   cmd=${COMP_WORDS[1]}
   COMPREPLY=()
-  if [ "$COMP_CWORD" -eq 1 ]; then COMPREPLY=($(compgen -W "run submit shell attach ps logs describe explain wait suspend resume stop cancel label port-forward ssh ssh-config ssh-proxy agent ranks rsh stage box uplink nvidia-smi schedule status nodes drain undrain cordon uncordon events pool machine cloud check top watch auth user node login logout context dashboard project token approvals role secret-backend secret authority audit quota config reserve cost waste invoice anomalies bill month budget price idle keepalive webhook notify commitment advise prices plan deploy traffic promote calls model domain endpoint-limits endpoints gateways scale rollback delete endpoint-key gateway profile compare loadtest simulate cp volume join install env restart rerun mcp up down doctor store upgrade uninstall docs map notebook sdk completion version help" -- "$cur")); return; fi
+  if [ "$COMP_CWORD" -eq 1 ]; then COMPREPLY=($(compgen -W "run submit shell attach ps logs describe explain wait suspend resume stop cancel label port-forward ssh ssh-config ssh-proxy agent ranks rsh stage box uplink privileged nvidia-smi schedule status nodes drain undrain cordon uncordon events pool machine cloud check top watch auth user node login logout context dashboard project token approvals role secret-backend secret authority audit quota config reserve cost waste invoice anomalies bill month budget price idle keepalive webhook notify commitment advise prices plan deploy traffic promote calls model domain endpoint-limits endpoints gateways scale rollback delete endpoint-key gateway profile compare loadtest simulate cp volume join install env restart rerun mcp up down doctor store upgrade uninstall docs map notebook sdk completion version help" -- "$cur")); return; fi
   case $cmd in
     approvals) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "list approve deny" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     audit) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "verify export" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
@@ -414,6 +414,16 @@ _billow() {
         --name-server) return ;;
       esac
       if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--allow --name-server --help -h" -- "$cur")); return; fi
+      return ;;
+    "privileged")
+      case $prev in
+        --agent) return ;;
+        --state) return ;;
+        --socket) return ;;
+        --tasks) return ;;
+        --take) return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--agent --state --socket --tasks --take --help -h" -- "$cur")); return; fi
       return ;;
     "nvidia-smi")
       if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--help -h" -- "$cur")); return; fi
@@ -2030,6 +2040,7 @@ _billow() {
         --sim) return ;;
         --only-gpus) return ;;
         --metrics) return ;;
+        --root-helper) return ;;
         --work-dir) COMPREPLY=($(compgen -d -- "$cur")); return ;;
         --cache-dir) COMPREPLY=($(compgen -d -- "$cur")); return ;;
         --cache-max) return ;;
@@ -2041,7 +2052,7 @@ _billow() {
         --client-cert) COMPREPLY=($(compgen -f -- "$cur")); return ;;
         --client-key) COMPREPLY=($(compgen -f -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--token --token-file --insecure --node-name --label --data --sim --only-gpus --metrics --allow-mig-changes --in-allocation --jobs-as-agent --work-dir --cache-dir --cache-max --reclaim-notices --metadata-url --files-max --images-max --pull-patience --allow-metadata --allow-namespaces --client-cert --client-key --rotate-key --check --register-only --log-json --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--token --token-file --insecure --node-name --label --data --sim --only-gpus --metrics --allow-mig-changes --in-allocation --jobs-as-agent --root-helper --work-dir --cache-dir --cache-max --reclaim-notices --metadata-url --files-max --images-max --pull-patience --allow-metadata --allow-namespaces --client-cert --client-key --rotate-key --check --register-only --log-json --help -h" -- "$cur")); return; fi
       return ;;
     "install kubernetes")
       case $prev in

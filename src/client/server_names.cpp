@@ -27,6 +27,7 @@ std::vector<std::string> server_command_names() {
           "stage",
           "box",
           "uplink",
+          "privileged",
           "nvidia-smi",
           "install kubernetes",
           "upgrade",

@@ -255,6 +255,16 @@ Status replace_this_program(const Spawn& request) {
       !(request.cwd_or_root && ::chdir("/") == 0))
     return fail_errno(request.cwd, errno);
   close_on_exec_from(3);
+  // Above every target, so that none overwrites another that is still to be duplicated.
+  int first_free = 3;
+  for (const GivenFd& given : request.fds)
+    first_free = std::max(first_free, given.as + 1);
+  std::vector<GivenFd> lifted;
+  for (const GivenFd& given : request.fds)
+    lifted.push_back({::fcntl(given.fd, F_DUPFD_CLOEXEC, first_free), given.as});
+  for (const GivenFd& given : lifted)
+    if (given.fd < 0 || ::dup2(given.fd, given.as) < 0)
+      return fail_errno("connect a descriptor", errno);
   reset_signals(request.signals == Signals::keep_ignored);
   char** const before = environ;
   environ = env.data();

@@ -121,7 +121,7 @@ class Child {
 };
 
 Result<Child> spawn(const Spawn& request);
-// Becomes the program: returns only with the reason why not. Uses argv, env, cwd and signals.
+// Becomes the program: returns only with the reason why not. Uses argv, env, cwd, fds and signals.
 Status replace_this_program(const Spawn& request);
 
 // Our environment, with `changes` in place.

@@ -19,6 +19,7 @@ CommandTable server_commands() {
   add_stage_commands(table);
   add_box_commands(table);
   add_uplink_commands(table);
+  add_privileged_commands(table);
   add_smi_commands(table);
   add_join_commands(table);
   add_install_commands(table);

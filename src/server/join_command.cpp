@@ -61,6 +61,8 @@ constexpr OptionSpec join_options[] = {
     {"jobs-as-agent", 0, nullptr,
      "run every job as this agent's user instead of its owner's account, for containers without "
      "accounts; not for root"},
+    {"root-helper", 0, "PATH",
+     "socket of this machine's root helper (`billow privileged`), for an agent that is not root"},
     {"work-dir", 0, "DIR", "directory for the working directories of jobs (default /var/tmp)",
      false, Completes::directory},
     {"cache-dir", 0, "DIR",
@@ -438,6 +440,7 @@ Result<agent::NodeOptions> node_options(const Parsed& parsed,
   if (const std::string text = variable("BILLOW_LEAVE_WITHIN"); !text.empty())
     options.leave_within = BILLOW_TRY(parse_duration(text));
   options.jobs_as_agent = parsed.has("jobs-as-agent");
+  options.root_helper = parsed.get("root-helper");
   options.without_account = BILLOW_TRY(without_account());
   BILLOW_TRY_VOID(read_kept_on_node(parsed, options));
   options.reclaim_notices = parsed.get("reclaim-notices");
@@ -451,6 +454,10 @@ Status check_options(const Parsed& parsed) {
   if (parsed.has("jobs-as-agent") && ::geteuid() == 0)
     return fail(Code::invalid, "--jobs-as-agent would run the jobs of all users as root",
                 "start the agent as an ordinary user");
+  if (parsed.has("root-helper") && (::geteuid() == 0 || parsed.has("jobs-as-agent")))
+    return fail(Code::invalid,
+                "--root-helper is for an agent that is not root and runs jobs as their users",
+                "leave it out, or start the agent as an account of its own");
   if (parsed.operands.size() > 1)
     return fail(Code::invalid, "join needs one head",
                 "for example: billow join https://head:7070 --token TOKEN");

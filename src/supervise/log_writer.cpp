@@ -40,7 +40,7 @@ void LogWriter::start(std::uint64_t segment_bytes, std::uint32_t segments_max) {
 }
 
 bool LogWriter::open_segment() {
-  const int fd = open(file_log, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  const int fd = open(file_log, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0640);
   if (fd < 0) {
     error_ = errno;
     return false;

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/fsuid.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -42,6 +43,16 @@ bool mark_lock() {
   Text<32> pid;
   pid << static_cast<std::uint64_t>(getpid()) << "\n";
   return pwrite(fd, pid.data, pid.size, 0) == static_cast<ssize_t>(pid.size);
+}
+
+// A directory that its group may read is one of a root helper: the group is that of the agent,
+// which reads the files that are made here.
+void share_with_readers() {
+  struct stat st {};
+  if (geteuid() != 0 || stat(".", &st) != 0 || (st.st_mode & S_IRGRP) == 0 || st.st_gid == 0)
+    return;
+  setfsgid(st.st_gid);
+  umask(027);
 }
 
 const char* map_spec(Spec* spec) {
@@ -83,6 +94,7 @@ int main(int argc, char** argv) {
   umask(077);
   if (chdir(argv[1]) != 0)
     return complain(argv[1], errno);
+  share_with_readers();
   setsid();
   close_range(fd_network_life + 1, ~0u, 0);  // the job must not have other descriptors of the agent
   if (!mark_lock())

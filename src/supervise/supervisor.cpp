@@ -31,7 +31,7 @@ char stdin_ring[stdin_window_bytes];
 // The record overwrites a file created at the start, which is then renamed: it needs no new disk
 // block, and no reader sees half of it.
 int write_exit(const ExitRecord& record) {
-  const int fd = open(file_exit_part, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+  const int fd = open(file_exit_part, O_WRONLY | O_CREAT | O_CLOEXEC, 0640);
   if (fd < 0)
     return errno;
   const ssize_t n = pwrite(fd, &record, sizeof(record), 0);
@@ -44,7 +44,7 @@ int write_exit(const ExitRecord& record) {
 
 void reserve_exit() {
   static const ExitRecord blank{};
-  const int fd = open(file_exit_part, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+  const int fd = open(file_exit_part, O_WRONLY | O_CREAT | O_CLOEXEC, 0640);
   if (fd < 0)
     return;
   const ssize_t ignored = write(fd, &blank, sizeof(blank));

@@ -99,6 +99,13 @@ void Cgroups::probe_v1(const char* controller,
                        CgroupKind* kind,
                        Missing* missing) {
   const std::string parent = mount + "/" + name_;
+  if (of_helper_) {
+    if (file_exists(parent)) {
+      *kind = CgroupKind::v1;
+      v1_parents_.emplace_back(controller, parent);
+    }
+    return;
+  }
   if (const int error = make_dir(parent)) {
     *missing = {fmt::format("{} cannot be created: {}", parent, strerrordesc_np(error)),
                 "run the agent as root, or give it a delegated cgroup"};
@@ -113,10 +120,24 @@ void Cgroups::probe_v1(const char* controller,
   v1_parents_.emplace_back(controller, parent);
 }
 
+// What the helper has enabled for its tasks.
+void Cgroups::read_v2(const std::string& parent) {
+  if (!file_exists(parent))
+    return;
+  v2_parent_ = parent;
+  const std::string enabled = get(parent + "/cgroup.subtree_control");
+  for (const auto& [controller, kind] :
+       {std::pair("cpu", &cpu_), std::pair("memory", &memory_), std::pair("pids", &pids_)})
+    if (*kind == CgroupKind::none && lists(enabled, controller))
+      *kind = CgroupKind::v2;
+}
+
 void Cgroups::probe_v2(const std::string& mount) {
   const std::string parent = mount + "/" + name_;
   const std::string hint = "run the agent as root, or with systemd: Delegate=yes for its unit";
   Missing missing;
+  if (of_helper_)
+    return read_v2(parent);
   if (const int error = make_dir(parent))
     missing = {fmt::format("{} cannot be created: {}", parent, strerrordesc_np(error)), hint};
   else if (::access((parent + "/cgroup.procs").c_str(), W_OK) != 0)
@@ -156,6 +177,7 @@ void Cgroups::probe_v2(const std::string& mount) {
 Cgroups Cgroups::detect(Options options) {
   Cgroups c;
   c.name_ = options.name;
+  c.of_helper_ = options.of_helper;
   const std::string owner = options.owner.empty() ? "" : options.owner + "-";
   c.leaf_ = "/" + owner + "task-";
   c.fetch_leaf_ = "/" + owner + "fetch-";
@@ -195,7 +217,7 @@ Cgroups Cgroups::detect(Options options) {
     c.shared_oom_counter_ = !v1_memory.empty()                         ? v1_memory
                             : file_exists(v2_mount + "/memory.events") ? v2_mount
                                                                        : "";
-  if (!options.owner.empty())
+  if (!options.owner.empty() && !options.of_helper)
     c.remove_leftovers();
   return c;
 }

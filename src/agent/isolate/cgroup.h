@@ -59,6 +59,8 @@ class Cgroups {
     std::string name = "billow";  // the parent of all tasks' groups
     // Part of the group names: several agents on one machine may have tasks of the same number.
     std::string owner = "";
+    // The groups of the node's root helper: this process reads them and makes none.
+    bool of_helper = false;
   };
   // Finds what exists and is permitted, and creates the parent group. Never fails: report() says
   // what is missing.
@@ -113,6 +115,7 @@ class Cgroups {
                 CgroupKind* kind,
                 Missing* missing);
   void probe_v2(const std::string& mount);
+  void read_v2(const std::string& parent);
 
   CgroupKind cpu_ = CgroupKind::none, memory_ = CgroupKind::none, pids_ = CgroupKind::none,
              freezer_ = CgroupKind::none, devices_ = CgroupKind::none;
@@ -121,6 +124,7 @@ class Cgroups {
   std::vector<std::pair<std::string, std::string>> v1_parents_;  // controller → ".../billow"
   Missing cpu_missing_, memory_missing_, pids_missing_;
   std::string name_, leaf_, fetch_leaf_, uplink_leaf_;
+  bool of_helper_ = false;
 };
 
 }  // namespace billow::agent

@@ -26,6 +26,13 @@ class Sandbox {
   // Tries it once, in a child process, so that no job fails because of it.
   static Sandbox detect();
   explicit Sandbox(SandboxKind kind, std::string why = {}) : kind_(kind), why_(std::move(why)) {}
+  // What the node's root helper has found out about its own rights.
+  static Sandbox of_helper(bool private_dev, std::string seen_processes) {
+    Sandbox sandbox(private_dev ? SandboxKind::private_dev : SandboxKind::variables_only,
+                    "the root helper may not mount");
+    sandbox.seen_processes_ = std::move(seen_processes);
+    return sandbox;
+  }
 
   SandboxKind kind() const { return kind_; }
   // Hides the nodes of GPUs that the job does not have. Nodes shared by all GPUs (nvidiactl,
@@ -40,6 +47,7 @@ class Sandbox {
   bool makes_private_tmp() const { return kind_ == SandboxKind::private_dev; }
   // Whether it can have a /proc that does not show the processes of others.
   bool hides_processes() const { return seen_processes_.empty(); }
+  const std::string& seen_processes() const { return seen_processes_; }
   // Lines for `billow doctor`.
   std::string report() const;
   std::string report_processes() const;

@@ -61,6 +61,9 @@ struct NodeOptions {
   // Files, images and caches of jobs are there, and may be from an earlier node; empty: in the data
   // and working directories. Only the agent's user can write it.
   std::string cache_dir;
+  // The socket of the node's root helper (agent/task/rights), for an agent that is not root
+  // and whose jobs run as the accounts of their users; empty: none.
+  std::string root_helper;
   std::string policy_file;  // node_policy.h; empty: BILLOW_NODE_POLICY, or the usual place
 };
 

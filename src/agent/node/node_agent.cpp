@@ -166,6 +166,10 @@ void NodeAgent::copy_files(std::string_view frame) {
     link_->send(encode_copy(copied));
   };
   link_->send(encode_copy(FilesCopied{.request = asked->request, .began = true}));
+  if (tasks_->has_root_helper())
+    return answer(
+        fail(Code::unsupported,
+             "this node's agent is not root and does not copy files into or out of jobs"));
   const auto live = tasks_->watched();
   const bool runs = std::any_of(live.begin(), live.end(),
                                 [&](const WatchedTask& task) { return task.task == asked->task; });

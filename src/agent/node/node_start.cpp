@@ -277,6 +277,7 @@ Status NodeAgent::open_tasks() {
                        .metadata_closed = options_.metadata_closed,
                        .allow_namespaces = options_.allow_namespaces,
                        .without_account = options_.without_account,
+                       .root_helper = options_.root_helper,
                        .reach =
                            [this] {
                              return reach_of(link_->endpoint().address);

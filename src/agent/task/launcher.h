@@ -39,6 +39,8 @@ class SupervisorLink {
 
   int fd() const { return fd_.get(); }  // -1 once closed
   bool open() const { return static_cast<bool>(fd_); }
+  // The connection itself, to be given to another process.
+  Fd release() { return std::move(fd_); }
   // Reads and calls back. Call it when fd() is readable.
   void on_readable(LinkEvents& events);
   // True while something could not be sent yet: watch for writability, then call on_writable.

@@ -16,21 +16,32 @@ namespace billow::agent {
 namespace {
 
 constexpr char file_acknowledged[] = "acked";
-// The head's acknowledgement is stored as the mode of the exit record, which saves a file. A task
-// without an exit record gets a file.
-constexpr mode_t exit_mode_acknowledged = 0400;
+// The head's acknowledgement is stored in the mode of the exit record, which nobody may write then:
+// that saves a file. A task without an exit record gets a file.
+constexpr mode_t any_write = 0222;
+constexpr mode_t readable = 0640, enterable = 0750;  // for a group that may read
 
-Status write_new(const std::string& path, std::string_view content) {
+using Readers = std::optional<unsigned>;  // a group that may read
+
+Status share(const std::string& path, const Readers& readers, mode_t mode) {
+  if (readers &&
+      (::lchown(path.c_str(), ::geteuid(), *readers) != 0 || ::chmod(path.c_str(), mode) != 0))
+    return fail_errno(path, errno);
+  return {};
+}
+
+Status write_new(const std::string& path, std::string_view content, const Readers& readers) {
   Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (!fd)
     return fail_errno("create " + path, errno);
-  return write_all(fd.get(), content);
+  BILLOW_TRY_VOID(write_all(fd.get(), content));
+  return share(path, readers, readable);
 }
 
 bool acknowledged(const std::string& directory) {
   struct stat st {};
   if (::stat((directory + "/" + supervise::file_exit).c_str(), &st) == 0 &&
-      (st.st_mode & 0777) == exit_mode_acknowledged)
+      (st.st_mode & any_write) == 0)
     return true;
   return file_exists(directory + "/" + file_acknowledged);
 }
@@ -66,9 +77,18 @@ bool is_unreadable(const Error& error) {
   return error.code != Code::not_found && error.code != Code::invalid;
 }
 
-Result<TaskDirs> TaskDirs::open(std::string root) {
+Result<TaskDirs> TaskDirs::open(std::string root, std::optional<unsigned> readers) {
   BILLOW_TRY_VOID(make_directories(root, 0711));
-  return TaskDirs(std::move(root));
+  BILLOW_TRY_VOID(share(root, readers, enterable));
+  return TaskDirs(std::move(root), readers);
+}
+
+// The error is that of mkdir: EEXIST decides that a task is not started again.
+Status TaskDirs::make(const std::string& directory) const {
+  if (::mkdir(directory.c_str(), 0700) != 0)
+    return errno == EEXIST ? fail(Code::conflict, directory + " exists")
+                           : fail_errno("create " + directory, errno);
+  return share(directory, readers_, enterable);
 }
 
 std::string TaskDirs::path(TaskId id) const {
@@ -82,30 +102,30 @@ Result<NewTask> TaskDirs::create(TaskId id, TaskSpec spec, std::string_view meta
     spec.meta = meta;
   const std::string encoded = BILLOW_TRY(encode_spec(spec));
   NewTask task{id, path(id), {}};
-  if (::mkdir(task.path.c_str(), 0700) != 0) {
-    if (errno == EEXIST)
-      return fail(Code::conflict, fmt::format("task {} was started on this node before", id.value));
-    return fail_errno("create " + task.path, errno);
-  }
+  if (const Status made = make(task.path); !made)
+    return made.error().code == Code::conflict
+               ? fail(Code::conflict,
+                      fmt::format("task {} was started on this node before", id.value))
+               : pass(made.error());
   const std::string lock_path = task.path + "/" + supervise::file_lock;
   task.lock = Fd(::open(lock_path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (!task.lock)
     return fail_errno("create " + lock_path, errno);
   if (::flock(task.lock.get(), LOCK_EX | LOCK_NB) != 0)
     return fail_errno("lock " + lock_path, errno);
-  BILLOW_TRY_VOID(write_new(task.path + "/" + supervise::file_spec, encoded));
+  BILLOW_TRY_VOID(share(lock_path, readers_, readable));
+  BILLOW_TRY_VOID(write_new(task.path + "/" + supervise::file_spec, encoded, readers_));
   return task;
 }
 
 Status TaskDirs::record_end(TaskId id, const supervise::ExitRecord& record) {
   const std::string dir = path(id);
-  if (::mkdir(dir.c_str(), 0700) != 0) {
-    if (errno == EEXIST)
-      return {};
-    return fail_errno("create " + dir, errno);
-  }
-  return write_file_atomic(dir + "/" + supervise::file_exit,
-                           {reinterpret_cast<const char*>(&record), sizeof(record)}, 0600);
+  if (const Status made = make(dir); !made)
+    return made.error().code == Code::conflict ? Status{} : pass(made.error());
+  const std::string file = dir + "/" + supervise::file_exit;
+  BILLOW_TRY_VOID(
+      write_file_atomic(file, {reinterpret_cast<const char*>(&record), sizeof(record)}, 0600));
+  return share(file, readers_, readable);
 }
 
 Result<FoundTask> TaskDirs::find(TaskId id) const {
@@ -168,13 +188,14 @@ Result<std::vector<FoundTask>> TaskDirs::list() const {
 }
 
 Status TaskDirs::acknowledge(TaskId id) {
-  if (::chmod((path(id) + "/" + supervise::file_exit).c_str(), exit_mode_acknowledged) == 0)
+  if (::chmod((path(id) + "/" + supervise::file_exit).c_str(),
+              (readers_ ? readable : 0600) & ~any_write) == 0)
     return {};
   const std::string file = path(id) + "/" + file_acknowledged;
   Fd fd(::open(file.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
   if (!fd)
     return fail_errno("create " + file, errno);
-  return {};
+  return share(file, readers_, readable);
 }
 
 // Renamed first: a half-removed directory must not look like a task that never ran.

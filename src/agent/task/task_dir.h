@@ -45,7 +45,11 @@ bool is_unreadable(const Error& error);
 
 class TaskDirs {
  public:
-  static Result<TaskDirs> open(std::string root);  // created if missing
+  // Created if missing. `readers`: a group that may read what is in it, while the directories
+  // belong to this process.
+  static Result<TaskDirs> open(std::string root, std::optional<unsigned> readers = {});
+  // Those of another process, to read them.
+  static TaskDirs at(std::string root) { return TaskDirs(std::move(root), {}); }
 
   // Code::conflict if the task exists.
   Result<NewTask> create(TaskId id, TaskSpec spec, std::string_view meta = {});
@@ -64,8 +68,11 @@ class TaskDirs {
   const std::string& root() const { return root_; }
 
  private:
-  explicit TaskDirs(std::string root) : root_(std::move(root)) {}
+  TaskDirs(std::string root, std::optional<unsigned> readers)
+      : root_(std::move(root)), readers_(readers) {}
+  Status make(const std::string& directory) const;
   std::string root_;
+  std::optional<unsigned> readers_;
 };
 
 // Whether the lock of a task directory is held: by its supervisor, or by an agent about to start

@@ -56,6 +56,13 @@ Result<Tunnels::Target> Tasks::open_port(TaskId task, std::uint16_t port) {
 }
 
 Result<Tunnels::Target> Tasks::open_door(const TunnelOpen& request) {
+  if (rights_->of_helper())
+    return fail(
+        Code::unsupported,
+        "this node's agent is not root and does not offer connections into jobs (ssh, "
+        "port-forward)",
+        "`billow shell` starts a job with a terminal; choose a node whose agent is root for "
+        "the rest");
   const int job_pid = pid_of(request.task);
   if (job_pid <= 0)
     return fail(Code::conflict, "the job does not run on this node right now");

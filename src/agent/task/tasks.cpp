@@ -53,14 +53,19 @@ Result<std::unique_ptr<Tasks>> Tasks::create(net::Loop& loop,
     options.cache_dir = options.work_dir;
   if (options.kept_dir.empty())
     options.kept_dir = options.data_dir;
-  auto dirs = BILLOW_TRY(TaskDirs::open(options.data_dir + "/tasks"));
+  std::optional<HelperRights> helper;
+  if (!options.root_helper.empty())
+    helper = BILLOW_TRY(helper_rights(options.root_helper, options.data_dir + "/notes"));
+  auto dirs = helper ? TaskDirs::at(helper->hello.tasks)
+                     : BILLOW_TRY(TaskDirs::open(options.data_dir + "/tasks"));
   auto launcher = BILLOW_TRY(Launcher::create({}));
   Places places{BILLOW_TRY(OwnPlace::at(options.work_dir)),
                 BILLOW_TRY(OwnPlace::at(options.cache_dir)),
                 BILLOW_TRY(OwnPlace::open({options.data_dir, "/tmp", {}})),
                 BILLOW_TRY(OwnPlace::open({options.data_dir, SecretFiles::place(), {}}))};
   return std::unique_ptr<Tasks>(new Tasks(loop, std::move(options), std::move(callbacks),
-                                          std::move(dirs), std::move(launcher), std::move(places)));
+                                          std::move(dirs), std::move(launcher), std::move(helper),
+                                          std::move(places)));
 }
 
 Tasks::Tasks(net::Loop& loop,
@@ -68,6 +73,7 @@ Tasks::Tasks(net::Loop& loop,
              Callbacks callbacks,
              TaskDirs dirs,
              Launcher launcher,
+             std::optional<HelperRights> helper,
              Places places)
     : loop_(loop),
       options_(std::move(options)),
@@ -79,8 +85,9 @@ Tasks::Tasks(net::Loop& loop,
       cache_(std::move(places.cache)),
       temporary_(std::move(places.temporary)),
       memory_(std::move(places.memory)),
-      cgroups_(Cgroups::detect({.owner = owner_})),
-      sandbox_(Sandbox::detect()),
+      cgroups_(Cgroups::detect({.owner = helper ? helper->hello.groups_owner : owner_,
+                                .of_helper = helper.has_value()})),
+      sandbox_(helper ? helper->hello.sandbox : Sandbox::detect()),
       host_(read_host().value_or(HostInfo{})),
       network_guard_(guard_for(options_)),
       removal_(loop),
@@ -104,6 +111,8 @@ Tasks::Tasks(net::Loop& loop,
                     memory_.path(),
                     owner_,
                     unguessable_name(options_.data_dir, "memory").value_or("")),
+      rights_(helper ? std::move(helper->rights)
+                     : own_rights({dirs_, launcher_, cgroups_, work_, secret_files_, owner_})),
       ssh_(removal_, temporary_.path()),
       tunnels_(loop,
                {.open = [this](const TunnelOpen& request) { return open_door(request); },
@@ -141,7 +150,7 @@ Tasks::Tasks(net::Loop& loop,
                        [this](TaskId task, const std::string& why) {
                          exceeds_disk(task, why);
                        }}) {
-  if (const Status closed = can_close_metadata(); !closed)
+  if (const Status closed = can_close_metadata(); !closed && !rights_->of_helper())
     log_info("{}", closed.error().message);
   ports_.set_processes([this](TaskId task) {
     // Processes that the job moved to another control group are still descendants of its
@@ -202,7 +211,7 @@ Suspender::Callbacks Tasks::suspender_callbacks() {
                 else
                   (void)remove_sim_hold(options_.sim_state_dir, task_name(task));
               },
-          .directory = [this](TaskId task) { return dirs_.path(task); },
+          .directory = [this](TaskId task) { return rights_->notes(task); },
           .processes = [this](TaskId task) { return processes_of(task); },
           .place = [this](TaskId task) { return place_of(task); },
           .gpu_memory = options_.gpu_memory,
@@ -292,14 +301,14 @@ void Tasks::ended(TaskId task, const supervise::ExitRecord& record) {
   if (meta && meta->bare && callbacks_.look_over) {
     // It had the whole node and no sandbox: its leftovers are killed and the node is checked before
     // the next job may start.
-    end_leftovers(task, group);
+    rights_->end_leftovers(task, group);
     callbacks_.look_over(std::move(status));
   } else {
     callbacks_.event(task_event::Ended{std::move(status)});
   }
   advanced(task);
-  remove_groups(group);
-  remove_groups(cgroups_.find_uplink(task));
+  remove_groups(task, group);
+  remove_groups(task, cgroups_.find_uplink(task));
 }
 
 // Recorded like any other end: it must be known after a crash of this agent, and its log is empty
@@ -312,8 +321,8 @@ void Tasks::end_unstarted(TaskId task, ExitStatus exit) {
   if (!runs && !links_.contains(task)) {
     clean_up(task);
     secret_files_.remove(task);
-    remove_groups(cgroups_.find(task));
-    remove_groups(cgroups_.find_uplink(task));
+    remove_groups(task, cgroups_.find(task));
+    remove_groups(task, cgroups_.find_uplink(task));
   }
   TaskStatus status;
   status.task = task;
@@ -335,17 +344,18 @@ void Tasks::refuse(TaskId task, const Error& why, int code) {
 }
 
 // Until no process is left in them; a later agent removes what this one leaves.
-void Tasks::remove_groups(const TaskCgroup& group) {
-  if (group.empty() || cgroups_.remove(group))
+void Tasks::remove_groups(TaskId task, const TaskCgroup& group) {
+  if (rights_->release(task, group))
     return;
-  groups_left_.push_back(group);
+  groups_left_.emplace_back(task, group);
   if (groups_left_.size() == 1)
     groups_timer_ = loop_.every(remove_groups_every, [this] { remove_groups_left(); });
 }
 
 void Tasks::remove_groups_left() {
-  std::erase_if(groups_left_,
-                [this](const TaskCgroup& group) { return cgroups_.remove(group).has_value(); });
+  std::erase_if(groups_left_, [this](const auto& left) {
+    return rights_->release(left.first, left.second).has_value();
+  });
   if (groups_left_.empty())
     groups_timer_.cancel();
 }
@@ -424,7 +434,7 @@ bool Tasks::signal_handlers(TaskId task, int number, SignalTo to) {
     return false;
   const auto pids = handlers_of(number, processes_of(task), l->job_pid, to);
   for (const int pid : pids)
-    ::kill(pid, number);
+    rights_->signal(task, pid, number);
   return !pids.empty();
 }
 void Tasks::perform(const effect::InputTask& e) {
@@ -473,7 +483,7 @@ void Tasks::perform(const effect::ResumeTask& e) {
   if (awaits_supervisor(e))
     return;
   OrderRecord record{.order = e.order, .suspend = false};
-  if (const auto last = read_order(dirs_.path(e.task))) {
+  if (const auto last = read_order(rights_->notes(e.task))) {
     record.mode = last->mode;
     record.moved = last->moved;
     record.pids = last->pids;
@@ -491,13 +501,13 @@ void Tasks::perform(const effect::SetEndsAt& e) {
   }
 }
 void Tasks::perform(const effect::AcknowledgeTask& e) {
-  const Status marked = dirs_.acknowledge(e.task);
+  const Status marked = rights_->acknowledge(e.task);
   if (!marked)
     log_warn("task {}: {}", e.task.value, marked.error().message);
 }
 void Tasks::perform(const effect::RemoveTask& e) {
   logs_.erase(e.task);
-  const Status removed = dirs_.remove(e.task);
+  const Status removed = rights_->forget(e.task);
   if (!removed)
     log_warn("task {}: {}", e.task.value, removed.error().message);
 }

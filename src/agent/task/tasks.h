@@ -32,6 +32,7 @@
 #include "agent/task/launcher.h"
 #include "agent/task/log_reader.h"
 #include "agent/task/node_rules.h"
+#include "agent/task/rights/task_rights.h"
 #include "agent/task/suspender.h"
 #include "agent/task/task_dir.h"
 #include "base/limits.h"
@@ -73,6 +74,9 @@ class Tasks {
     bool allow_namespaces = false;  // jobs may create user namespaces and mount in them
     // Jobs of users who have no account on this machine run as this user; missing: they fail.
     std::optional<UserRecord> without_account;
+    // The socket of the node's root helper, for an agent that is not root (task_rights.h); empty:
+    // it does itself what it may.
+    std::string root_helper;
     std::function<Reach()> reach;  // how gateways reach replicas here; missing: from this machine
   };
   struct Callbacks {
@@ -122,6 +126,7 @@ class Tasks {
   // The task that a process belongs to, if any.
   // The task that this process belongs to. Reads a few files of that process, whatever runs here.
   std::optional<TaskId> task_of(const SocketPeer& peer) const;
+  bool has_root_helper() const { return rights_->of_helper(); }
   bool has_user(unsigned uid) const;  // a task that runs here belongs to this user
   // Whether jobs with the network `internet` and these blocks reach the address. From any thread.
   static bool may_reach(const std::vector<std::string>& allow, const net::RawAddress& address);
@@ -154,6 +159,7 @@ class Tasks {
         Callbacks callbacks,
         TaskDirs dirs,
         Launcher launcher,
+        std::optional<HelperRights> helper,
         Places places);
   // A task on its way to its supervisor (tasks_start.cpp).
   struct Granted {
@@ -191,13 +197,15 @@ class Tasks {
   static void describe_gpus(const wire::agent_v1::Start& start,
                             const Granted& granted,
                             Environment& env);
-  Status limit(Starting& starting);                              // tasks_limits.cpp
-  Status close_devices(Starting& starting) const;                // tasks_limits.cpp
-  Result<DiskLimit> disk_limit(const Starting& starting) const;  // tasks_disk.cpp
+  CgroupLimits limits_of(const wire::agent_v1::Start& start) const;  // tasks_limits.cpp
+  Status limit(Starting& starting);                                  // tasks_limits.cpp
+  Status close_devices(Starting& starting) const;                    // tasks_limits.cpp
+  Result<DiskLimit> disk_limit(const Starting& starting) const;      // tasks_disk.cpp
   void exceeds_disk(TaskId task, const std::string& why);
   void tell_disk_exceeded(TaskStatus& status);
   std::int64_t fair_memory(const wire::agent_v1::Start& start) const;
   Result<NodeRules> rules() const;
+  Status guard(const Starting& starting);
   void begin(const effect::StartTask& e,
              const NodeRules& rules,
              const Containers::Prepared* prepared);
@@ -234,11 +242,10 @@ class Tasks {
   template <class Order>
   bool awaits_supervisor(const Order& order);
   void lost(TaskId task);
-  void end_leftovers(TaskId task, const TaskCgroup& group);
   bool recover_one(const FoundTask& task, RecoveredTask& recovered);
   void recover_running(TaskId task, TaskStatus& status);
   void ended(TaskId task, const supervise::ExitRecord& record);
-  void remove_groups(const TaskCgroup& group);
+  void remove_groups(TaskId task, const TaskCgroup& group);
   void remove_groups_left();
   void count_egress(TaskId task, const std::string& cgroup, const std::string& inside = {});
   Status can_close_metadata() const;
@@ -285,6 +292,7 @@ class Tasks {
   MigClaims migs_;
   SecretFiles secret_files_;
   UserLooks looks_;
+  std::unique_ptr<TaskRights> rights_;
   ProjectNetworks project_networks_;
   SshServers ssh_;
   Tunnels tunnels_;
@@ -298,7 +306,8 @@ class Tasks {
   net::Timer ports_timer_;
   std::vector<std::uint64_t> gateway_groups_;  // whose processes may call replicas, as last found
   SteadyTime gateway_groups_due_;
-  std::vector<TaskCgroup> groups_left_;  // of ended tasks, in which a process had not ended yet
+  // Of ended tasks, in which a process had not ended yet.
+  std::vector<std::pair<TaskId, TaskCgroup>> groups_left_;
   net::Timer groups_timer_;
   Containers containers_;
   std::unordered_map<TaskId, EgressCounter> egress_;

@@ -23,15 +23,22 @@ std::int64_t Tasks::fair_memory(const wire::agent_v1::Start& start) const {
 
 // The control group of a job that has the whole node has no limits: it only tells which processes
 // are the job's.
+CgroupLimits Tasks::limits_of(const wire::agent_v1::Start& start) const {
+  const std::int64_t processes = start.surroundings.processes_max;
+  return {.cpu_milli = start.bare ? 0 : start.cpu_milli,
+          .mem_mib = start.bare          ? 0
+                     : start.mem_mib > 0 ? start.mem_mib
+                                         : fair_memory(start),
+          .pids_max = processes > 0 || start.bare ? processes : default_processes_max()};
+}
+
 Status Tasks::limit(Starting& s) {
   const wire::agent_v1::Start& start = s.start;
-  const std::int64_t processes = start.surroundings.processes_max;
-  auto made = cgroups_.create(
-      start.task, {.cpu_milli = start.bare ? 0 : start.cpu_milli,
-                   .mem_mib = start.bare          ? 0
-                              : start.mem_mib > 0 ? start.mem_mib
-                                                  : fair_memory(start),
-                   .pids_max = processes > 0 || start.bare ? processes : default_processes_max()});
+  if (rights_->of_helper()) {  // it has made them, and closes the devices when the task starts
+    s.group = cgroups_.find(start.task);
+    return {};
+  }
+  auto made = cgroups_.create(start.task, limits_of(start));
   if (made)
     s.group = std::move(*made);
   else

@@ -77,7 +77,7 @@ std::int64_t Tasks::all_sent(TaskId task, const std::string& cgroup) {
 void Tasks::perform(const effect::SaveMeter& e) {
   // Not synced: after a power cut the task is lost anyway, and a file that is a minute old only
   // counts that minute as busy.
-  const std::string path = dirs_.path(e.task);
+  const std::string path = rights_->notes(e.task);
   const auto tunnelled = tunnelled_.find(e.task);
   const SavedMeter saved{
       e.meter, e.at,

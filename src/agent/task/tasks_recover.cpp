@@ -20,7 +20,6 @@ namespace {
 
 constexpr Duration settle_patience = milliseconds(20);  // the loop waits this long at most
 constexpr Duration settle_again_after = milliseconds(100);
-constexpr int leftover_rounds_max = 20;
 
 }  // namespace
 
@@ -29,7 +28,7 @@ constexpr int leftover_rounds_max = 20;
 void Tasks::settle(TaskId task) {
   const auto found = dirs_.find(task);
   if (found && found->presence == TaskPresence::supervised) {
-    auto again = launcher_.connect(dirs_.path(task), settle_patience);
+    auto again = rights_->connect(task, settle_patience);
     if (again)
       adopt(task, std::move(*again));
     else
@@ -55,13 +54,13 @@ void Tasks::seek(TaskId task, Duration after) {
 // reported as lost.
 void Tasks::lost(TaskId task) {
   const TaskCgroup group = cgroups_.find(task);
-  end_leftovers(task, group);
+  rights_->end_leftovers(task, group);
   TaskStatus status = lost_status(task, system_clock().wall(), "its supervisor died");
   status.usage.meter.egress_bytes = all_sent(task, group.v2);
   ports_.remove(task);
   disk_guard_.ended(task);
-  remove_groups(group);
-  remove_groups(cgroups_.find_uplink(task));
+  remove_groups(task, group);
+  remove_groups(task, cgroups_.find_uplink(task));
   if (!options_.sim_state_dir.empty())
     (void)remove_sim_hold(options_.sim_state_dir, task_name(task));
   close_doors(task);
@@ -102,17 +101,6 @@ void Tasks::adopt(TaskId task, SupervisorLink supervisor) {
       order();
 }
 
-// Kills processes that the task left, also those that left its control groups.
-void Tasks::end_leftovers(TaskId task, const TaskCgroup& group) {
-  std::vector<std::string> directories = group.v1;
-  if (!group.v2.empty())
-    directories.push_back(group.v2);
-  for (int round = 0;
-       round < leftover_rounds_max && kill_leftovers(task_key(owner_, task), directories) > 0;
-       ++round)
-    ::poll(nullptr, 0, 2);
-}
-
 // False: it never started, and may be started as if for the first time.
 bool Tasks::recover_one(const FoundTask& task, RecoveredTask& recovered) {
   const auto meta = wire::from_json_text<TaskMeta>(task.meta);
@@ -124,7 +112,7 @@ bool Tasks::recover_one(const FoundTask& task, RecoveredTask& recovered) {
     if (meta->port != 0)
       recovered.status.port_holder = PortHolder::nobody;  // until the next look
   }
-  if (const auto text = read_file(dirs_.path(task.id) + "/meter", 4096))
+  if (const auto text = read_file(rights_->notes(task.id) + "/meter", 4096))
     if (const auto saved = wire::from_json_text<SavedMeter>(*text)) {
       recovered.meter = saved->meter;
       recovered.metered_at = saved->at;
@@ -133,7 +121,7 @@ bool Tasks::recover_one(const FoundTask& task, RecoveredTask& recovered) {
     }
   switch (task.presence) {
     case TaskPresence::never_started:
-      (void)dirs_.remove(task.id);
+      (void)rights_->forget(task.id);
       return false;
     case TaskPresence::ended:
       if (meta && meta->bare && !task.acknowledged) {  // the node was not checked yet
@@ -163,12 +151,12 @@ bool Tasks::recover_one(const FoundTask& task, RecoveredTask& recovered) {
 
 void Tasks::recover_running(TaskId task, TaskStatus& status) {
   status.state = TaskState::running;
-  auto connected = launcher_.connect(dirs_.path(task), settle_patience);
+  auto connected = rights_->connect(task, settle_patience);
   if (connected)
     adopt(task, std::move(*connected));
   else
     seek(task, {});  // not listening yet, or about to end
-  const auto order = read_order(dirs_.path(task));
+  const auto order = read_order(rights_->notes(task));
   if (!order)
     return;
   status.state = order->state();

@@ -40,17 +40,6 @@ namespace {
 // Of a segment of a log, besides the output: so that a small one, too, holds whole pieces of it.
 constexpr std::uint64_t record_heads_bytes = 1024;
 
-// It belongs to the job's user. Others cannot look into it, but can pass through the work place to
-// their own.
-Result<std::string> make_work_dir(const OwnPlace& work, TaskId task, const UserRecord& user) {
-  const std::string name = std::to_string(task.value);
-  BILLOW_TRY(work.directory({.relative = name,
-                             .mode = 0700,
-                             .owner = user.identity,
-                             .existing = OwnPlace::If::exists_fail}));
-  return work.below(name);
-}
-
 // On the node's own file system a secret is shown by mounting a whole directory, at a path that
 // does not exist or is empty: mounting over a directory would hide its files. The check runs as the
 // job's user, so that it reveals nothing that the user cannot see.
@@ -171,7 +160,7 @@ Result<UserRecord> Tasks::account(const std::string& name) const {
 Result<UserRecord> Tasks::user_of(const Start& start) const {
   if (const std::string owner = wire::confined_for(start); !owner.empty())
     return confined_user(owner);
-  return permitted_user(BILLOW_TRY(account(start.unix_user)), start.unix_user == "root");
+  return rights_->permitted(BILLOW_TRY(account(start.unix_user)), start.unix_user == "root");
 }
 
 Result<Tasks::Granted> Tasks::claim_gpus(const Start& start) {
@@ -223,7 +212,12 @@ Result<Environment> Tasks::environment_of(Starting& s) {
        {"BILLOW_VAULT_SOCKET", "BILLOW_JOB_TOKEN", "BILLOW_TASK_KEY", "BILLOW_CHECKPOINT_DIR",
         wire::confined_variable, container::plan_variable})
     env.erase(name);
-  s.plan = suspender_.prepare(start, s.granted.cards, !options_.sim_state_dir.empty(), env);
+  // Without root nothing takes the GPU memory of other accounts.
+  Start prepared = start;
+  prepared.suspendable = start.suspendable && !rights_->of_helper();
+  s.plan = suspender_.prepare(prepared, s.granted.cards, !options_.sim_state_dir.empty(), env);
+  if (rights_->of_helper() && s.plan.gpus)
+    s.plan.unsuspendable = "this node's agent is not root";
   s.plan.mig_uuids = s.granted.mig_uuids;
   if (s.spec.identity) {
     s.plan.other_user = true;
@@ -234,6 +228,8 @@ Result<Environment> Tasks::environment_of(Starting& s) {
   BILLOW_TRY_VOID(checkpointer_.prepare(s.plan, start.task, start.job, temporary_.path(), env));
   BILLOW_TRY_VOID(
       add_file_variables(start, {options_.files_socket, cache_, options_.kept_dir}, env));
+  if (rights_->of_helper())  // it would be the agent's, and the job could not write it
+    env.erase("BILLOW_CACHE");
   if (!options_.keepalive_socket.empty())
     env[net::keepalive_variable] = options_.keepalive_socket;
   return env;
@@ -250,18 +246,7 @@ Status Tasks::make_private_tmp(Starting& s, const Environment& env) {
     return fail(Code::unsupported,
                 "this node's policy gives jobs a private /tmp, and its agent may not mount one",
                 "run the agent as root with CAP_SYS_ADMIN, or remove `tmp private`");
-  const std::string name = private_tmp_name(s.start.task);
-  const std::string inner = name + "/tmp";
-  // Below a directory of the agent's: other jobs of the account do not reach it by its path.
-  BILLOW_TRY(work_.directory({.relative = name,
-                              .mode = 0700,
-                              .owner = std::nullopt,
-                              .existing = OwnPlace::If::exists_fail}));
-  BILLOW_TRY(work_.directory({.relative = inner,
-                              .mode = 0700,
-                              .owner = s.user.identity,
-                              .existing = OwnPlace::If::exists_fail}));
-  s.spec.private_tmp = work_.below(inner);
+  s.spec.private_tmp = BILLOW_TRY(rights_->make_private_tmp(s.start.task, s.user));
   s.spec.shown = {s.spec.cwd,        s.user.home,    work_.path(),     cache_.path(),
                   temporary_.path(), memory_.path(), executable_dir(), options_.sim_state_dir,
                   "/tmp/nvidia-mps"};
@@ -291,8 +276,7 @@ void Tasks::hide_processes(Starting& s) const {
 Status Tasks::furnish(Starting& s) {
   Environment env = BILLOW_TRY(environment_of(s));
   BILLOW_TRY_VOID(make_network(s, env));
-  const auto secrets = BILLOW_TRY(
-      secret_files_.write(s.start.task, s.start.surroundings.secrets, s.start.secrets, s.user));
+  const auto secrets = BILLOW_TRY(rights_->write_secrets(s.start, s.user));
   std::vector<BoundVolume> mounts = s.start.volumes;
   for (const SecretFiles::Written& secret : secrets) {
     env[secret.variable()] = !secret.wanted.empty() ? secret.wanted
@@ -346,15 +330,16 @@ Status Tasks::furnish(Starting& s) {
 Result<std::string> Tasks::work_dir_of(const Starting& s) {
   const Start& start = s.start;
   if (!brings_files(start))
-    return make_work_dir(work_, start.task, s.user);
+    return rights_->make_work_dir(start.task, s.user);
   const auto tree = files::parse_digest(start.env.at(surroundings::files));
   const auto project = start.env.find("BILLOW_PROJECT");
   std::string path = work_.below(std::to_string(start.task.value));
-  if (options_.spares && tree && project != start.env.end() && !s.confined() &&
+  if (options_.spares && !rights_->of_helper() && tree && project != start.env.end() &&
+      !s.confined() &&
       options_.spares->take({s.user.identity.uid, start.owner, project->second}, *tree, start.task,
                             path))
     return path;
-  return make_work_dir(work_, start.task, s.user);
+  return rights_->make_work_dir(start.task, s.user);
 }
 
 // Whose process it is, what it runs and in which directory.
@@ -364,6 +349,7 @@ Status Tasks::specify_command(Starting& s) {
   spec.argv = command_of(start, s.prepared);
   spec.cwd = start.cwd.empty() ? "/" : start.cwd;
   s.user = BILLOW_TRY(user_of(start));
+  BILLOW_TRY_VOID(rights_->reserve(start.task, s.user, limits_of(start), brings_files(start)));
   for (BoundVolume& volume : s.start.volumes)
     volume.source = BILLOW_TRY(volume_source(volume.source, s.user.identity.uid));
   if (brings_files(start) && options_.files_socket.empty())
@@ -456,6 +442,8 @@ void Tasks::perform(const effect::StartTask& e) {
                                   volume.source)});
   if (const Status sane = check_order(e.start); !sane)
     return refuse(e.start.task, sane.error());
+  if (const Status enough = rights_->suffice_for(e.start); !enough)
+    return refuse(e.start.task, enough.error());
   if (const Status noted = note_leftovers(options_.kept_dir, e.start);
       !noted)  // files that could not be found again must not be fetched
     return end_unstarted(e.start.task, {.kind = ExitKind::exec_failed,
@@ -490,11 +478,30 @@ Result<NodeRules> Tasks::rules() const {
   NodeRules rules;
   if (options_.rules)
     rules = BILLOW_TRY(options_.rules());
+  if (rights_->of_helper() && options_.metadata_closed && !rules.metadata_closed)
+    return fail(Code::unsupported,
+                "jobs must not reach the cloud's metadata service, and the root helper goes by the "
+                "node's policy alone",
+                "write `metadata closed` into the node's policy");
   if (!rules.metadata_closed)
     rules.metadata_closed = options_.metadata_closed;
-  if (*rules.metadata_closed)
+  if (*rules.metadata_closed && !rights_->of_helper())
     BILLOW_TRY_VOID(can_close_metadata());
   return rules;
+}
+
+// Before its first process. A root helper has done it, as the node's policy says.
+Status Tasks::guard(const Starting& starting) {
+  if (rights_->of_helper())
+    return {};
+  const std::string& group = starting.group.v2;
+  const NodeRules& rules = starting.rules;
+  const Status closed = close_metadata(group);
+  if (!closed && *rules.metadata_closed)
+    return closed;
+  if (!closed)
+    log_debug("task {}: {}", starting.start.task.value, closed.error().message);
+  return close_replica_port(starting.start.port, rules, group);
 }
 
 void Tasks::begin(const effect::StartTask& e,
@@ -506,37 +513,43 @@ void Tasks::begin(const effect::StartTask& e,
         id, {.kind = ExitKind::exec_failed, .code = 126, .signal = 0, .message = error.message});
   };
   Starting starting{.start = e.start, .prepared = prepared, .rules = rules};
-  if (const Status specified = specify(starting, e.ends_at); !specified)
+  if (const Status specified = specify(starting, e.ends_at); !specified) {
+    // The root helper refuses to prepare what was started before.
+    if (rights_->of_helper() && specified.error().code == Code::conflict && dirs_.find(id))
+      return log_warn("task {} was started before", id.value);
     return could_not(specified.error());
+  }
   const TaskCgroup& group = starting.group;
-  if (const Status closed = close_metadata(group.v2); !closed && *rules.metadata_closed)
-    return could_not(closed.error());
-  else if (!closed)
-    log_debug("task {}: {}", id.value, closed.error().message);
-  if (const Status closed = close_replica_port(e.start.port, rules, group.v2); !closed)
-    return could_not(closed.error());
+  if (const Status guarded = guard(starting); !guarded)
+    return could_not(guarded.error());
   const auto disk = disk_limit(starting);
   if (!disk)
     return could_not(disk.error());
   const TaskMeta meta{e.start.fenced, e.paid_until,         e.start.gpus, e.start.bare,
                       e.start.port,   input_terms(e.start), *disk};
-  auto made = dirs_.create(id, starting.spec, wire::to_json_text(meta));
-  if (!made) {
-    if (made.error().code != Code::conflict)
-      return could_not(made.error());
+  // Of a gang the head sets them; otherwise they are a variable of the job.
+  const auto gang = e.start.gang ? e.start.env.find("BILLOW_ADDRESSES") : e.start.env.end();
+  bool is_new = false;
+  auto launched = rights_->launch(
+      {.task = id,
+       .spec = starting.spec,
+       .meta = wire::to_json_text(meta),
+       .secrets = secret_variables(e.start.secrets, prepared),
+       .redacted = redacted_values(e.start.secrets),
+       .network = starting.network ? &*starting.network : nullptr,
+       .made = [&] {
+         is_new = true;
+         count_egress(id, group.v2, gang == e.start.env.end() ? std::string() : gang->second);
+         born_here_.insert(id);
+       }});
+  if (!launched && !is_new && launched.error().code == Code::conflict) {
     // An earlier agent started it, and the core knows it from recovery: this start crossed that.
     log_warn("task {} was started before", id.value);
     return;
   }
-  // Of a gang the head sets them; otherwise they are a variable of the job.
-  const auto gang = e.start.gang ? e.start.env.find("BILLOW_ADDRESSES") : e.start.env.end();
-  count_egress(id, group.v2, gang == e.start.env.end() ? std::string() : gang->second);
-  born_here_.insert(id);
-  auto launched = launcher_.launch(std::move(*made), secret_variables(e.start.secrets, prepared),
-                                   redacted_values(e.start.secrets),
-                                   starting.network ? &*starting.network : nullptr);
   if (!launched) {
-    (void)all_sent(id, group.v2);
+    if (is_new)
+      (void)all_sent(id, group.v2);
     return could_not(launched.error());
   }
   checkpointer_.began(id, starting.plan);
@@ -551,7 +564,7 @@ void Tasks::begin(const effect::StartTask& e,
 }
 
 void Tasks::perform(const effect::RecordEnd& e) {
-  const Status recorded = dirs_.record_end(e.status.task, record_of(e.status));
+  const Status recorded = rights_->record_end(e.status.task, record_of(e.status));
   if (!recorded)
     log_warn("task {}: {}", e.status.task.value, recorded.error().message);
 }

@@ -21,6 +21,7 @@ void add_gang_shell_commands(CommandTable& table);    // rsh
 void add_stage_commands(CommandTable& table);         // stage
 void add_box_commands(CommandTable& table);           // box
 void add_uplink_commands(CommandTable& table);        // uplink
+void add_privileged_commands(CommandTable& table);    // privileged
 void add_smi_commands(CommandTable& table);           // nvidia-smi
 
 CommandTable server_commands();
