@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "base/check.h"
+#include "base/formats/utc.h"
 #include "base/text.h"
 #include "pool/ec2/credentials.h"
 #include "pool/kubernetes/kubeconfig.h"
@@ -42,7 +43,7 @@ void credentials(std::string_view text) {
     BILLOW_CHECK(!read->access_key.empty() && !read->secret_key.empty(), "both halves");
   if (const auto read = read_plugin_output(std::string(text)))
     BILLOW_CHECK(!read->token.empty() || !read->cert_pem.empty(), "something to show");
-  (void)rfc3339_seconds(text);
+  BILLOW_CHECK(utc_or_zero(text).ns >= 0, "a time");
 }
 
 void pod(std::string_view text) {
