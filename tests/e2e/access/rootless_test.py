@@ -98,6 +98,26 @@ class Jobs(RootlessCase):
         self.assertNotEqual(done.code, 0)
         self.assertIn("time", done.errors)
 
+    def test_jobs_are_suspended_and_resumed(self):
+        job = self.submit("ana", "while :; do echo beat; sleep 0.1; done")
+
+        def beats():
+            return len(self.cli("ana", "logs", job).text.splitlines())
+
+        poll(beats, "its first beat")
+        self.assertEqual(self.cli("ana", "suspend", job).code, 0)
+        self.rig.wait_for(job, "suspended")
+        seen = beats()
+        self.rig.kill_agent()
+        self.rig.start_agent()
+        self.assertEqual(self.cli("ana", "resume", job).code, 0)
+        poll(lambda: beats() > seen, "it goes on")
+        self.assertEqual(self.cli("ana", "stop", "--wait", "-f", job).code, 0)
+
+    def test_whole_gpus(self):
+        done = self.run_as("ana", "nvidia-smi", "-L", options=("--gpus", "2"))
+        self.assertEqual(done.text.count("L4"), 2, done)
+
     def test_limits_hold(self):
         allocate = "x = bytearray(400 << 20); print(len(x))"
         done = self.run_as("ana", "python3", "-c", allocate, options=("--mem", "100M"))
