@@ -241,8 +241,10 @@ Status set_topology(PlaceWish& place, std::string_view value) {
 
 Result<WallTime> time_to_come(std::string_view value, WallTime now) {
   auto at = parse_when(value, now);
-  if (const auto span = duration_with_unit(value); !at && span)
-    at = now + *span;
+  // Only times of day have colons here: 25:00 is a mistake, not 25 minutes.
+  if (!at && !value.contains(':'))
+    if (const auto span = duration_with_unit(value))
+      at = now + *span;
   if (!at || *at <= now)
     return fail(Code::invalid, fmt::format("--by {} is not a time in the future", value),
                 "examples: 18:00, \"2026-11-17 18:00\", 4h");

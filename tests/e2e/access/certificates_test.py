@@ -93,7 +93,7 @@ class TlsRig(Rig):
             raise AssertionError(f"{late}\n{self.log_of(name)}\n{self.head_log()[-2000:]}") from None
 
     def hellos(self, name):
-        return self.head_log().count(f"node {name} is here")
+        return self.head_log().count(f"node {name} connected")
 
     def join_again(self, name):
         """A new agent process on a machine that has joined."""

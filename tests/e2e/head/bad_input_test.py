@@ -71,7 +71,7 @@ class Requests(RigTest):
             (["--mig", "1g.10gb", "--gpu-mem", "10G"], ("profile of --mig", "drop --gpu-mem")),
             (["--mig", "1g.10gb", "--gpus", "0.5"], ("cannot be divided further", "omit --gpus")),
             (["--mig", ""], ("--mig needs a profile", "1g.10gb")),
-            (["--mig", "big"], ("no MIG profile", "1g.10gb")),
+            (["--mig", "big"], ("is not a MIG profile", "1g.10gb")),
             (["--checkpoint-signal", "KILL"], ("no job can answer signal 9", "USR1")),
             (["--checkpoint-signal", "STOP"], ("signal 19", "USR1")),
             (

@@ -194,7 +194,7 @@ class OnPostgres(postgres.PostgresTest):
             for url, word in (
                 (f"postgres://billow:secret@127.0.0.1:{self.pg.port}/nosuch", "nosuch"),
                 ("postgres://billow:secret@127.0.0.1:1/x", "cannot connect"),
-                ("mysql://x/y", "no store"),
+                ("mysql://x/y", "not the URL of a store"),
             ):
                 done = rig.cli(
                     "up", "--background", "--listen", "127.0.0.1:0", "--store", url, timeout=60

@@ -302,7 +302,7 @@ class TeamUnits(UnitsCase):
     def test_the_journal_has_what_the_programs_say(self):
         for unit, words in (
             ("billow-head", f"head: billow [0-9.]+ is up: {re.escape(HEAD)} "),
-            ("billow-head", "head: node worker is here"),
+            ("billow-head", "head: node worker connected"),
             ("billow-node", "agent: no GPUs"),
             ("billow-gateway", f"gateway: the gateway listens on 0.0.0.0:{GATEWAY}"),
         ):

@@ -98,7 +98,7 @@ class UpgradeRig(Rig):
         hellos = lambda: [
             line
             for line in self.head_log().rsplit(" is up: ", 1)[-1].splitlines()
-            if "node box is here" in line
+            if "node box connected" in line
         ]
         poll(
             lambda: hellos() and hellos()[-1].endswith(f"billow {version}, protocol {protocol}"),

@@ -177,7 +177,7 @@ class Interrupts(unittest.TestCase):
     def test_deploy(self):
         waits = self.screen("deploy", "slow", "--", "sleep", "600")
         waits.expect("slow")
-        waits.expect("not healthy")
+        waits.expect("does not answer its health check")
         self.interrupt(waits, r"slow is still starting \(`billow delete slow` would remove it\)")
         self.rig.ok("delete", "slow")
 

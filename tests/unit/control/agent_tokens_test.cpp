@@ -181,7 +181,7 @@ TEST(AgentTokens, GpusAtOnceAreLimitedAndFreedOnesAreUsed) {
   ASSERT_TRUE(a && b);
   ASSERT_EQ(w.job(*a)->state, JobState::running) << w.job(*a)->reason;
   EXPECT_EQ(w.job(*b)->state, JobState::held);
-  EXPECT_NE(w.job(*b)->reason.find("2 GPUs at once"), std::string::npos) << w.job(*b)->reason;
+  EXPECT_NE(w.job(*b)->reason.find("at most 2 GPUs"), std::string::npos) << w.job(*b)->reason;
   w.end(w.job(*a)->tasks.front());
   w.must(MoneyTick{});
   EXPECT_EQ(w.job(*b)->state, JobState::running);
