@@ -11,13 +11,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <string_view>
 
 #include "base/file.h"
-#include "base/text.h"
 #include "gpumem/client.h"
 #include "gpumem/server.h"
 
@@ -27,11 +28,35 @@ struct Options {
   std::uint64_t sleep_memory = 0;
 };
 
+// Numbers are read without base/text.h: this program links with the standard library alone, so that
+// it can be compiled on a machine without our build.
+billow::Result<std::int64_t> number_of(std::string_view text, std::int64_t min, std::int64_t max) {
+  std::int64_t value = 0;
+  const char* const end = text.data() + text.size();
+  const auto read = std::from_chars(text.data(), end, value);
+  if (read.ec != std::errc{} || read.ptr != end || value < min || value > max)
+    return billow::fail(billow::Code::invalid,
+                        "\"" + std::string(text) + "\" is not a whole number from " +
+                            std::to_string(min) + " to " + std::to_string(max));
+  return value;
+}
+
 billow::Status set_bytes(std::string_view text, std::uint64_t& out) {
-  const auto bytes = billow::parse_bytes(text);
-  if (!bytes)
-    return std::unexpected(bytes.error());
-  out = *bytes;
+  constexpr std::string_view units = "KMGT";
+  constexpr double most = 1ull << 60;
+  double value = 0;
+  const char* const end = text.data() + text.size();
+  const auto read = std::from_chars(text.data(), end, value, std::chars_format::fixed);
+  bool good = read.ec == std::errc{} && (read.ptr == end || read.ptr + 1 == end);
+  if (good && read.ptr != end) {
+    const std::size_t unit = units.find(*read.ptr);
+    good = unit != std::string_view::npos;
+    value *= good ? static_cast<double>(1ull << (10 * (unit + 1))) : 1;
+  }
+  if (!good || !(value >= 0 && value <= most))
+    return billow::fail(billow::Code::invalid,
+                        "\"" + std::string(text) + "\" is not a size like 512M, 20G or 1.5T");
+  out = static_cast<std::uint64_t>(value);
   return {};
 }
 
@@ -44,9 +69,9 @@ billow::Status set_option(Options& out, std::string_view name, const std::string
   if (name == "--sleep-disk")
     return set_bytes(value, service.lower.file_bytes);
   if (name == "--threads")
-    service.threads = static_cast<unsigned>(BILLOW_TRY(billow::parse_int(value, 1, 1024)));
+    service.threads = static_cast<unsigned>(BILLOW_TRY(number_of(value, 1, 1024)));
   else if (name == "--period-ms")
-    service.arbiter.period_ns = BILLOW_TRY(billow::parse_int(value, 1, 60'000)) * 1'000'000;
+    service.arbiter.period_ns = BILLOW_TRY(number_of(value, 1, 60'000)) * 1'000'000;
   else if (name == "--socket")
     out.server.job_socket = value;
   else if (name == "--admin")

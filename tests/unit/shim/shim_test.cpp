@@ -32,12 +32,13 @@ TEST(GpumemProgram, RefusesOptionsThatItDoesNotUnderstand) {
     EXPECT_EQ(done->code, 2) << done->err;
     return done->err.substr(0, done->err.find('\n'));
   };
-  EXPECT_EQ(refused({"--arena", "lots"}), "billow-gpumem: --arena: not a size: \"lots\"");
-  EXPECT_EQ(refused({"--sleep-disk", "1X"}), "billow-gpumem: --sleep-disk: not a size: \"1X\"");
+  const std::string no_size = "\" is not a size like 512M, 20G or 1.5T";
+  for (const std::string wrong : {"lots", "1X", "-1G", "1GB", "nan", "1e9", "2000000T", ""})
+    EXPECT_EQ(refused({"--arena", wrong}), "billow-gpumem: --arena: \"" + wrong + no_size);
   EXPECT_EQ(refused({"--threads", "four"}),
-            "billow-gpumem: --threads: not a whole number: \"four\"");
+            "billow-gpumem: --threads: \"four\" is not a whole number from 1 to 1024");
   EXPECT_EQ(refused({"--period-ms", "0"}),
-            "billow-gpumem: --period-ms: 0 is out of range: 1 to 60000");
+            "billow-gpumem: --period-ms: \"0\" is not a whole number from 1 to 60000");
   EXPECT_EQ(refused({"--socket", "a", "--admin"}), "billow-gpumem: --admin: its value is missing");
   EXPECT_EQ(refused({"--arenas", "64G"}), "billow-gpumem: --arenas: unknown option");
   EXPECT_EQ(refused({"--socket", "a"}), "billow-gpumem: --socket and --admin are needed");
