@@ -20,6 +20,7 @@
 #include <utility>
 
 #include "base/file.h"
+#include "base/files/walk_tree.h"
 #include "base/text.h"
 
 namespace billow::agent {
@@ -27,21 +28,6 @@ namespace {
 
 constexpr std::int64_t block_bytes = 512;      // of st_blocks, on every file system
 constexpr std::size_t linked_max = 2'000'000;  // files with several names, which are remembered
-
-struct DirCloser {
-  void operator()(DIR* dir) const { ::closedir(dir); }
-};
-using Dir = std::unique_ptr<DIR, DirCloser>;
-
-Dir open_dir(int at, const char* name) {
-  const int fd = ::openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-  if (fd < 0)
-    return {};
-  Dir dir(::fdopendir(fd));
-  if (!dir)
-    ::close(fd);
-  return dir;
-}
 
 // An image's files and a job's own above them have a device of their own; 0: there is none.
 dev_t layered_root(int pid) {
@@ -81,7 +67,7 @@ class DiskWalk {
       : entries_max_(entries_max), memory_(memory) {}
 
   void place(const std::string& path) {
-    Dir top = open_dir(AT_FDCWD, path.c_str());
+    DirStream top = open_dir_stream(AT_FDCWD, path.c_str());
     struct stat info {};
     if (!top || ::fstat(::dirfd(top.get()), &info) != 0)
       return;
@@ -113,7 +99,7 @@ class DiskWalk {
     root_ = layered_root(pid);
     held_in(fmt::format("/proc/{}/fd", pid));
     mapped_by(pid);
-    const Dir threads = open_dir(AT_FDCWD, fmt::format("/proc/{}/task", pid).c_str());
+    const DirStream threads = open_dir_stream(AT_FDCWD, fmt::format("/proc/{}/task", pid).c_str());
     while (const dirent* entry = threads ? ::readdir(threads.get()) : nullptr)
       if (const auto thread = parse_int(entry->d_name, 1, INT32_MAX);
           thread && *thread != pid && has_own_files(pid, static_cast<int>(*thread)))
@@ -123,7 +109,7 @@ class DiskWalk {
   const DiskUse& use() const { return use_; }
 
  private:
-  void walk(Dir top, dev_t device) {
+  void walk(DirStream top, dev_t device) {
     device_ = device;
     open_.clear();
     open_.push_back(std::move(top));
@@ -153,7 +139,7 @@ class DiskWalk {
       count(info);
       return true;
     }
-    if (Dir found = open_dir(fd.get(), ".")) {
+    if (DirStream found = open_dir_stream(fd.get(), ".")) {
       count(info);
       walk(std::move(found), info.st_dev);
     }
@@ -184,7 +170,7 @@ class DiskWalk {
   }
 
   void held_in(const std::string& directory) {
-    const Dir dir = open_dir(AT_FDCWD, directory.c_str());
+    const DirStream dir = open_dir_stream(AT_FDCWD, directory.c_str());
     while (const dirent* entry = dir ? ::readdir(dir.get()) : nullptr) {
       struct stat info {};
       if (parse_int(entry->d_name, 0, INT32_MAX) &&
@@ -243,7 +229,7 @@ class DiskWalk {
       use_.too_deep = true;
       return;
     }
-    if (Dir below = open_dir(at, entry->d_name))
+    if (DirStream below = open_dir_stream(at, entry->d_name))
       open_.push_back(std::move(below));
   }
 
@@ -272,7 +258,7 @@ class DiskWalk {
   dev_t device_ = 0, root_ = 0;
   std::set<dev_t> devices_;
   std::set<std::pair<dev_t, ino_t>> counted_;
-  std::vector<Dir> open_;
+  std::vector<DirStream> open_;
   DiskUse use_;
 };
 

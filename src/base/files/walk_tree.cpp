@@ -4,33 +4,23 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <memory>
 #include <string_view>
 #include <vector>
 
 namespace billow {
-namespace {
-
-struct DirCloser {
-  void operator()(DIR* dir) const { ::closedir(dir); }
-};
-using Dir = std::unique_ptr<DIR, DirCloser>;
-
-Dir open_dir(int at, const char* name) {
+DirStream open_dir_stream(int at, const char* name) {
   const int fd = ::openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (fd < 0)
     return {};
-  Dir dir(::fdopendir(fd));
+  DirStream dir(::fdopendir(fd));
   if (!dir)
     ::close(fd);
   return dir;
 }
 
-}  // namespace
-
 void walk_tree(const std::string& top, const TreeVisit& visit) {
-  std::vector<Dir> open;
-  if (Dir first = open_dir(AT_FDCWD, top.c_str()))
+  std::vector<DirStream> open;
+  if (DirStream first = open_dir_stream(AT_FDCWD, top.c_str()))
     open.push_back(std::move(first));
   while (!open.empty()) {
     const dirent* item = ::readdir(open.back().get());
@@ -50,7 +40,7 @@ void walk_tree(const std::string& top, const TreeVisit& visit) {
     if (!S_ISDIR(info.st_mode))
       continue;
     if (open.size() < walk_levels_max) {
-      if (Dir below = open_dir(at, item->d_name))
+      if (DirStream below = open_dir_stream(at, item->d_name))
         open.push_back(std::move(below));
     } else if (visit.too_deep) {
       visit.too_deep(at, item->d_name);

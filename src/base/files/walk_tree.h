@@ -2,13 +2,22 @@
 // made the tree may have made it as deep as they like, and may change it meanwhile.
 #pragma once
 
+#include <dirent.h>
 #include <sys/stat.h>
 
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <string>
 
 namespace billow {
+
+struct DirStreamCloser {
+  void operator()(DIR* dir) const { ::closedir(dir); }
+};
+using DirStream = std::unique_ptr<DIR, DirStreamCloser>;
+// Follows no link. Empty: it cannot be read.
+DirStream open_dir_stream(int at, const char* name);
 
 struct TreeVisit {
   // Each entry below the top, named in its open directory. False: the walk ends.
